@@ -1,0 +1,38 @@
+# make demo: solve an example and draw it.   make test: lint, types and tests.
+# Both set up .venv first (a minute or two the first time, nothing afterwards).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+# Tests that need the TSPLIB files skip with a reason when they are not found.
+ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
+export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
+endif
+
+.PHONY: demo test test-slow format clean
+
+demo: $(STAMP)
+	$(BIN)/georoutenet demo
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n auto
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -n auto -m slow
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
