@@ -1,0 +1,43 @@
+"""GeoRouteNet: a geometry-aware non-autoregressive neural solver for the Euclidean TSP.
+
+Importing the package is cheap: names are loaded from their modules on first use, and nothing here
+imports torch before it is needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "DistanceRule": "instance",
+    "GeoRouteNetError": "errors",
+    "InputError": "errors",
+    "Instance": "instance",
+    "canonical": "tour",
+    "gap": "tour",
+    "read_instance": "files",
+    "read_tour": "files",
+    "tour_length": "tour",
+    "write_tour": "files",
+}
+
+__all__ = ["__version__", *_EXPORTS]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from georoutenet.errors import GeoRouteNetError, InputError
+    from georoutenet.files import read_instance, read_tour, write_tour
+    from georoutenet.instance import DistanceRule, Instance
+    from georoutenet.tour import canonical, gap, tour_length
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(f"georoutenet.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module 'georoutenet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,73 @@
+"""The command ``georoutenet``. Each subcommand lives in a module of its own and imports heavy packages
+only when it runs, so that ``georoutenet --help`` starts quickly."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from georoutenet import __version__
+from georoutenet.errors import GeoRouteNetError
+
+app = typer.Typer(
+    name="georoutenet",
+    help="Short tours through cities in the plane, by a neural policy and local search.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"georoutenet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def _register_subcommands() -> None:
+    from georoutenet.cli import length
+
+    length.register(app)
+
+
+_register_subcommands()
+
+
+def _allowed_options(error: Exception) -> str:
+    """The options of the command that refused one, for an error message."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    names = [name for parameter in getattr(command, "params", []) for name in parameter.opts]
+    return ", ".join(sorted(name for name in [*names, "--help"] if name.startswith("--")))
+
+
+def main() -> None:
+    """Run the command line; errors a user can cause end with one readable line and status 2 or 1."""
+    try:
+        status = app(standalone_mode=False)
+    except GeoRouteNetError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
+            raise
+        typer.secho(f"error: {error.format_message()}", fg=typer.colors.RED, err=True)
+        if type(error).__name__ == "NoSuchOption":
+            typer.echo(f"allowed here: {_allowed_options(error)}", err=True)
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)

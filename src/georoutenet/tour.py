@@ -1,0 +1,97 @@
+"""What an answer is: a permutation of the cities, its length, its gap, its canonical form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.instance import Instance
+
+Tour = NDArray[np.int64]
+
+
+def is_permutation(tour: ArrayLike, n: int) -> bool:
+    """Whether ``tour`` visits each of the cities 0..n-1 exactly once."""
+    cities = np.asarray(tour)
+    if cities.shape != (n,) or not np.issubdtype(cities.dtype, np.integer):
+        return False
+    if n == 0:
+        return True
+    if cities.min() < 0 or cities.max() >= n:
+        return False
+    return bool((np.bincount(cities.astype(np.int64), minlength=n) == 1).all())
+
+
+def check_tour(tour: ArrayLike, n: int) -> Tour:
+    """The tour as an int64 array, or an error that says what is wrong with it."""
+    cities = np.asarray(tour)
+    if cities.ndim != 1 or (cities.size and not np.issubdtype(cities.dtype, np.integer)):
+        raise InputError(f"a tour is a flat list of whole city numbers, got {cities.dtype} {cities.shape}")
+    if len(cities) != n:
+        raise InputError(f"the tour has {len(cities)} entries for {n} cities")
+    if not is_permutation(cities, n):
+        outside = cities[(cities < 0) | (cities >= n)]
+        if len(outside):
+            raise InputError(f"the tour visits city {outside[0]}; cities are 0..{n - 1}")
+        counts = np.bincount(cities.astype(np.int64), minlength=n)
+        raise InputError(
+            f"the tour visits city {int(np.argmax(counts))} {int(counts.max())} times "
+            f"and leaves out city {int(np.argmin(counts))}"
+        )
+    return cities.astype(np.int64)
+
+
+def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> Any:
+    """Length of a tour under the instance's rule, Eq. tour_cost: int for TSPLIB rules, else float.
+
+    ``closed=False`` leaves out the edge from the last city back to the first.
+    """
+    cities = check_tour(tour, instance.n)
+    if instance.n == 1:
+        return 0 if instance.rule.is_integer else 0.0
+    following = np.roll(cities, -1)
+    edges = instance.distance(cities, following) if closed else instance.distance(cities[:-1], cities[1:])
+    return edges.sum().item()
+
+
+def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64]:
+    """Euclidean lengths of many closed tours, Eq. tour_cost, in float64.
+
+    ``coordinates (B, n, 2)`` with ``tours (B, n)`` gives ``(B,)``; ``tours (B, M, n)`` gives ``(B, M)``.
+    The tours are trusted to be permutations.
+    """
+    points = np.asarray(coordinates, dtype=np.float64)
+    order = np.asarray(tours)
+    if points.ndim != 3 or order.ndim not in (2, 3) or order.shape[0] != points.shape[0]:
+        raise InputError(f"coordinates {points.shape} and tours {order.shape} do not fit together")
+    x, y = points[..., 0], points[..., 1]
+    flat = order.reshape(len(order), -1).astype(np.int64, copy=False)
+    x = np.take_along_axis(x, flat, axis=1).reshape(order.shape)
+    y = np.take_along_axis(y, flat, axis=1).reshape(order.shape)
+    return np.hypot(x - np.roll(x, -1, axis=-1), y - np.roll(y, -1, axis=-1)).sum(axis=-1)
+
+
+def gap(length: ArrayLike, reference: ArrayLike) -> Any:
+    """Relative excess over the reference in percent, Eq. eval_gap without the mean.
+
+    A reference of zero (all cities in one place) gives 0 for length zero and infinity otherwise.
+    """
+    length, reference = np.asarray(length, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        percent = 100.0 * (length - reference) / reference
+    percent = np.where((length == reference), 0.0, percent)
+    return percent.item() if percent.ndim == 0 else percent
+
+
+def canonical(tour: ArrayLike) -> Tour:
+    """The same closed tour, starting at city 0 and in the direction whose second city is smaller."""
+    cities = check_tour(tour, len(np.asarray(tour)))
+    if len(cities) == 0:
+        return cities
+    cities = np.roll(cities, -int(np.argmin(cities)))
+    if len(cities) > 2 and cities[1] > cities[-1]:
+        cities = np.concatenate([cities[:1], cities[:0:-1]])
+    return cities
