@@ -1,0 +1,49 @@
+"""The settings of a policy: one small dataclass, stored in the header of every weights file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from georoutenet.errors import InputError
+
+ENCODERS = ("georoutenet", "nar4tsp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """Architecture of a policy. The defaults are the paper's."""
+
+    encoder: str = "georoutenet"
+    """``georoutenet`` (geometry-aware) or ``nar4tsp`` (the reference encoder)."""
+    hidden: int = 128
+    """Feature dimension ``d`` of nodes and edges."""
+    heads: int = 8
+    layers: int = 6
+    neighbors: int = 10
+    """``k``: attention reads a city itself and its ``k`` nearest, boundary ties kept."""
+    rbf: int = 16
+    """Number of radial distance bases (GeoRouteNet only)."""
+
+    def __post_init__(self) -> None:
+        if self.encoder not in ENCODERS:
+            raise InputError(f"unknown encoder {self.encoder!r}; allowed: {', '.join(ENCODERS)}")
+        for name in ("hidden", "heads", "layers", "neighbors", "rbf"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+        if self.rbf < 2:
+            raise InputError(f"rbf must be at least 2, got {self.rbf}")
+        if self.hidden % self.heads:
+            raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PolicyConfig:
+        allowed = [field.name for field in fields(cls)]
+        unknown = sorted(set(values) - set(allowed))
+        if unknown:
+            raise InputError(f"unknown policy setting {unknown[0]!r}; allowed: {', '.join(allowed)}")
+        return cls(**values)

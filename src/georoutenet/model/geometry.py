@@ -1,0 +1,119 @@
+"""Distances and nearest cities, batched, without an ``n x n`` array for large instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Above this many cities a k-d tree on the CPU is faster than sorting rows of the distance matrix.
+TREE_FROM = 1024
+# Rows of the distance matrix are sorted in blocks of about this many entries.
+SORT_BLOCK = 1 << 24
+
+
+def pair_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Eq. distance for coordinate tensors ``(..., 2)`` that broadcast against each other.
+
+    Differences are taken first (no matrix-product expansion), so that the same pair gives the same bits
+    in every layout. The gradient of a zero distance is not needed anywhere: coordinates are data.
+    """
+    difference = a - b
+    return (difference * difference).sum(-1).sqrt()
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """``N_k(i)`` of every city: itself first, then its nearest cities, padded to a common width."""
+
+    index: Tensor  # (B, n, W) int64
+    mask: Tensor  # (B, n, W) bool, False on padding
+    distance: Tensor  # (B, n, W)
+
+
+def nearest(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` nearest other cities of every city, nearest first, ties by lower index.
+
+    ``coords (B, n, 2)`` gives ``index (B, n, count)`` and ``distance (B, n, count)``.
+    """
+    n = coords.shape[1]
+    if not 0 <= count <= n - 1:
+        raise ValueError(f"count must be between 0 and {n - 1}, got {count}")
+    if n > TREE_FROM and coords.device.type == "cpu" and 0 < 4 * count < n:
+        return _nearest_by_tree(coords, count)
+    rows = max(1, SORT_BLOCK // max(1, coords.shape[0] * n))
+    blocks = [_nearest_of_rows(coords, first, min(first + rows, n), count) for first in range(0, n, rows)]
+    if len(blocks) == 1:
+        return blocks[0]
+    return torch.cat([index for index, _ in blocks], 1), torch.cat([d for _, d in blocks], 1)
+
+
+def _nearest_of_rows(coords: Tensor, first: int, last: int, count: int) -> tuple[Tensor, Tensor]:
+    distance = pair_distances(coords[:, first:last, None], coords[:, None])  # (B, rows, n)
+    cities = torch.arange(coords.shape[1], device=coords.device)
+    itself = cities[first:last, None] == cities[None]
+    order = distance.masked_fill(itself, torch.inf).sort(dim=-1, stable=True)
+    return order.indices[..., :count], order.values[..., :count]
+
+
+def _nearest_by_tree(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    from scipy.spatial import cKDTree
+
+    n = coords.shape[1]
+    indices, distances = [], []
+    for points in coords:
+        tree = cKDTree(points.double().numpy())
+        asked = min(n, count + 9)  # itself, the count nearest, and some ties
+        while True:
+            _, found = tree.query(points.double().numpy(), k=asked)
+            found = (
+                torch.from_numpy(found).sort(dim=-1).values
+            )  # so that the stable sort breaks ties by index
+            d = pair_distances(points[:, None], points[found])  # in the precision of the coordinates
+            cut = d.masked_fill(found == torch.arange(n)[:, None], torch.inf).sort(dim=-1, stable=True)
+            if asked == n or not self_or_tie_may_be_missing(cut.values, count):
+                break
+            asked = min(n, 2 * asked)
+        indices.append(found.gather(1, cut.indices[:, :count]))
+        distances.append(cut.values[:, :count])
+    return torch.stack(indices), torch.stack(distances)
+
+
+def self_or_tie_may_be_missing(sorted_distances: Tensor, count: int) -> bool:
+    """Whether a city outside the found ones could be as near as the ``count``-th found.
+
+    The last entry is infinite where the city itself was found; among many coincident cities it may not be,
+    and then another coincident city may be missing as well.
+    """
+    furthest = sorted_distances.masked_fill(sorted_distances.isinf(), -torch.inf).amax(dim=-1)
+    return bool((furthest <= sorted_distances[:, count - 1]).any())
+
+
+def neighborhood(coords: Tensor, k: int, width: int | None = None) -> Neighborhood:
+    """``N_k(i)``: the city itself and its ``k`` nearest others, distance ties at the boundary kept.
+
+    With fewer than ``k`` others, all of them. ``width`` fixes the padded width (static shapes for
+    compiled training); ties beyond it are dropped. By default it is the largest neighborhood.
+    """
+    n = coords.shape[1]
+    k = min(k, n - 1)
+    itself = torch.arange(n, device=coords.device).view(1, n, 1).expand(coords.shape[0], n, 1)
+    zero = torch.zeros_like(coords[..., :1])
+    if k == 0:
+        return Neighborhood(itself, torch.ones_like(itself, dtype=torch.bool), zero)
+    count = min(n - 1, k + 6 if width is None else width - 1)
+    while True:
+        index, distance = nearest(coords, count)
+        inside = distance <= distance[..., k - 1 : k]
+        if width is not None or count == n - 1 or not inside[..., -1].any():
+            break
+        count = min(n - 1, 2 * count)
+    if width is None:
+        count = int(inside.sum(-1).amax())
+        index, distance, inside = index[..., :count], distance[..., :count], inside[..., :count]
+    return Neighborhood(
+        torch.cat([itself, index], -1),
+        torch.cat([torch.ones_like(itself, dtype=torch.bool), inside], -1),
+        torch.cat([zero, distance], -1),
+    )

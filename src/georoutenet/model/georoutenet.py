@@ -1,0 +1,193 @@
+"""GeoRouteNet's geometry-aware encoder and heads, in the order of the paper.
+
+The work is split where the method allows it. Node attention reads edges only inside ``N_k(i)``, and an edge
+state reads only itself and its two end nodes, so
+
+- the **node tower** (`GeoRouteNet.nodes`) carries the nodes and their neighborhood edges, ``O(n k)``;
+- the **edge tower** (`GeoRouteNet.edges`) takes any set of pairs from distance to logit, given the source and
+  target projections of every layer that the node tower leaves behind.
+
+Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.geometry import Neighborhood
+from georoutenet.model.layers import (
+    LayerNorm,
+    Linear,
+    StartAttention,
+    edge_logits,
+    split_heads,
+    take,
+    wide,
+)
+
+
+@dataclass(frozen=True)
+class NodeStates:
+    """What the node tower leaves for the heads: the start distribution and each layer's edge projections."""
+
+    start: Tensor  # (B, n) log-probabilities
+    sources: list[Tensor]  # per layer (B, n, d): what an edge reads of the city it leaves
+    targets: list[Tensor]  # per layer (B, n, d): what it reads of the city it enters
+
+
+def node_features(coords: Tensor) -> Tensor:
+    """Eq. node_features: coordinates, offsets from the centroid, radius; ``(B, n, 2)`` to ``(B, n, 5)``."""
+    offset = coords - coords.mean(dim=1, keepdim=True)
+    return torch.cat([coords, offset, offset.norm(dim=-1, keepdim=True)], -1)
+
+
+class RadialBasis(nn.Module):
+    """Learnable Gaussian bases of the distance."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        fraction = torch.linspace(0, 1, count).clamp(1e-4, 1 - 1e-4)
+        self.centers = nn.Parameter(fraction.logit())  # a
+        self.log_bandwidth = nn.Parameter(torch.tensor(math.log(math.sqrt(2) / (count - 1))))  # rho
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """Eqs. rbf and rbf_parameterization: ``(...)`` to ``(..., K_rbf)``."""
+        centers = (math.sqrt(2) * self.centers.sigmoid()).sort().values
+        bandwidth = self.log_bandwidth.exp().clamp(min=1e-3)
+        return (-(((distance.unsqueeze(-1) - centers) / bandwidth) ** 2)).exp()
+
+
+class Layer(nn.Module):
+    """One distance-aware node-edge layer."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        d, self.heads = config.hidden, config.heads
+        self.query, self.key, self.value, self.output = (Linear(d, d) for _ in range(4))
+        self.edge_bias = Linear(d, self.heads, bias=False)
+        self.edge_value = Linear(d, d, bias=False)
+        self.distance = nn.Parameter(torch.zeros(()))  # gamma
+        self.residual_query = Linear(d, d, bias=False)
+        self.residual_key = Linear(d, d, bias=False)
+        self.norm1 = LayerNorm(d)
+        self.ffn_gate, self.ffn_value = Linear(d, 2 * d), Linear(d, 2 * d)
+        self.ffn_output = Linear(2 * d, d)
+        self.norm2 = LayerNorm(d)
+        self.edge_update = Linear(d, d)
+        self.source, self.target = Linear(d, d, bias=False), Linear(d, d, bias=False)
+        self.edge_norm = LayerNorm(d)
+        self.start_attention = StartAttention(d, self.heads)
+        self.start_norm = LayerNorm(d)
+
+    def message(
+        self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, near: Neighborhood, pick: Tensor | None
+    ) -> Tensor:
+        """Eqs. attention_logit, attention_weights, node_message for the rows of ``near``.
+
+        Edge values are averaged first and projected once per node and head, which is the same sum:
+        ``sum_j a_ij (W_ve e_ij) = W_ve (sum_j a_ij e_ij)``.
+        """
+        query = split_heads(q, self.heads)  # (B, n, H, q)
+        keys = split_heads(take(k, near.index, pick), self.heads)  # (B, n, W, H, q)
+        values = split_heads(take(v, near.index, pick), self.heads)
+        scores = wide((query.unsqueeze(2) * keys).sum(-1)) / math.sqrt(query.shape[-1])  # (B, n, W, H)
+        scores = scores + wide(self.edge_bias(e))
+        scores = scores - functional.softplus(self.distance) * near.distance.unsqueeze(-1)
+        scores = scores.masked_fill(~near.mask.unsqueeze(-1), -torch.inf)
+        weights = scores.softmax(dim=2).to(q.dtype)  # (B, n, W, H)
+        mixed = torch.einsum("bnwh,bnwhq->bnhq", weights, values)
+        edges = torch.einsum("bnwh,bnwd->bnhd", weights, e)
+        edge_value = self.edge_value.weight.to(q.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
+        mixed = mixed + torch.einsum("bnhd,hqd->bnhq", edges, edge_value)
+        return self.output(mixed.flatten(2))
+
+    def residual(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
+        """Eqs. residual_attention and residual_mix, up to the norm: attention over the node's own past.
+
+        ``<W_Q g, W_K h> = <W_K^T W_Q g, h>``, so the query is projected twice and the history never.
+        """
+        query = self.residual_query(g) @ self.residual_key.weight.to(g.dtype)  # (B, n, d)
+        past = torch.stack([h.to(g.dtype) for h in history], dim=2)  # (B, n, l, d)
+        scores = wide((query.unsqueeze(2) * past).sum(-1)) / math.sqrt(g.shape[-1])
+        return (scores.softmax(-1).unsqueeze(-1) * wide(past)).sum(2)
+
+    def feed_forward(self, h: Tensor) -> Tensor:
+        """Eq. swiglu."""
+        return self.ffn_output(functional.silu(self.ffn_gate(h)) * self.ffn_value(h))
+
+    def node(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
+        """Eqs. residual_mix and node_ffn: the new node states, kept in float32 or better."""
+        h = self.norm1(wide(g) + self.residual(g, history))
+        return self.norm2(h + wide(self.feed_forward(h.to(g.dtype))))
+
+    def edge(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """Eqs. edge_proposal and edge_update, with ``source = W_s h_i`` and ``target = W_t h_j``."""
+        return self.edge_norm(e + functional.silu(self.edge_update(e) + source + target))
+
+
+class GeoRouteNet(nn.Module):
+    """The encoder with its start and edge heads."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        d = config.hidden
+        self.config = config
+        self.node_input = Linear(5, d)
+        self.rbf = RadialBasis(config.rbf)
+        self.edge_input = nn.Sequential(Linear(config.rbf, d), nn.SiLU(), Linear(d, d))
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.start = nn.ParameterDict({"query": nn.Parameter(torch.randn(d))})
+        self.edge_head = nn.Sequential(Linear(d, d), nn.ReLU(), Linear(d, 1))
+
+    def edge_states(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        """Eq. edge_embedding: the initial edge states ``(..., d)`` of pairs at these distances."""
+        return self.edge_input(self.rbf(distance).to(dtype))
+
+    def nodes(
+        self, coords: Tensor, near: Neighborhood, dtype: torch.dtype, blocks: list[slice]
+    ) -> NodeStates:
+        """The node tower. ``blocks`` are the row ranges to work on at a time; one slice when training."""
+        pick = None
+        if torch.is_grad_enabled() and coords.is_cuda:
+            pick = functional.one_hot(near.index, coords.shape[1]).to(dtype)  # (B, n, W, n)
+        rows = [Neighborhood(near.index[:, r], near.mask[:, r], near.distance[:, r]) for r in blocks]
+        h = self.node_input(node_features(coords))  # (B, n, d)
+        e = [self.edge_states(row.distance, dtype) for row in rows]  # blocks of (B, n, W, d)
+        history = [h]
+        s = self.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
+        sources, targets = [], []
+        for number, layer in enumerate(self.layers):
+            x = h.to(dtype)
+            q, k, v = layer.query(x), layer.key(x), layer.value(x)
+            g = [
+                layer.message(q[:, r], k, v, edge, row, pick)
+                for r, row, edge in zip(blocks, rows, e, strict=True)
+            ]
+            h = layer.node(torch.cat(g, 1), history)
+            history.append(h)
+            x = h.to(dtype)
+            source, target = layer.source(x), layer.target(x)
+            sources.append(source)
+            targets.append(target)
+            if number < len(self.layers) - 1:
+                s = layer.start_norm(s + layer.start_attention(s, x))
+                for block, (r, row) in enumerate(zip(blocks, rows, strict=True)):
+                    e[block] = layer.edge(e[block], source[:, r].unsqueeze(2), take(target, row.index, pick))
+        return NodeStates(layer.start_attention.distribution(s, x), sources, targets)
+
+    def edges(self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        """The edge tower: logits of pairs from their distances and both projections per layer.
+
+        Projections broadcast against each other to ``(..., d)``; ``distance`` and the result are ``(...)``.
+        """
+        e = self.edge_states(distance, sources[0].dtype)
+        for layer, source, target in zip(self.layers, sources, targets, strict=True):
+            e = layer.edge(e, source, target)
+        return edge_logits(self.edge_head, e)

@@ -1,0 +1,174 @@
+"""The policy: coordinates in, `Scores` out, for both encoders, dense or sparse, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from georoutenet.errors import InputError
+from georoutenet.instance import Instance, normalize
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.geometry import nearest, neighborhood, pair_distances
+from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
+from georoutenet.model.layers import take
+from georoutenet.model.nar4tsp import Nar4Tsp
+from georoutenet.model.scores import Scores
+
+STATISTICS = ("frozen", "batch")
+
+# Pairs that the edge tower holds at a time at inference. On a CPU the edge states of a block should stay in
+# the cache; on a GPU a block should be large enough to fill the chip.
+PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20}
+
+
+class Policy(nn.Module):
+    """A static-score policy.
+
+    ``policy(coords)`` with ``coords (B, n, 2)`` in the unit square gives dense scores;
+    ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
+
+    ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
+    distances, softmaxes, norms and logits stay in float32 or better. ``statistics`` matters to NAR4TSP alone
+    and only in evaluation mode; in training mode its norms always use the batch.
+    """
+
+    def __init__(self, config: PolicyConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or PolicyConfig()
+        self.encoder: GeoRouteNet | Nar4Tsp
+        self.encoder = (GeoRouteNet if self.config.encoder == "georoutenet" else Nar4Tsp)(self.config)
+        self.compute_dtype: torch.dtype | None = None
+        self.statistics = "frozen"
+        self.pairs_per_block: int | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, coords: Tensor, candidates: int | None = None) -> Scores:
+        if self.statistics not in STATISTICS:
+            raise InputError(f"unknown statistics {self.statistics!r}; allowed: {', '.join(STATISTICS)}")
+        coords = self._checked(coords)
+        if isinstance(self.encoder, Nar4Tsp):
+            if self.training or self.statistics == "batch":
+                if candidates is not None:
+                    raise InputError("sparse scores need frozen statistics: batch norms here read all pairs")
+                return Scores(*self.dense(coords))
+            self.encoder.check_frozen()
+        if candidates is None:
+            return Scores(*self.dense(coords))
+        if candidates < 1:
+            raise InputError(f"candidates must be at least 1, got {candidates}")
+        return self._sparse(coords, min(candidates, coords.shape[1] - 1))
+
+    def dense(self, coords: Tensor, width: int | None = None) -> tuple[Tensor, Tensor]:
+        """Start log-probabilities ``(B, n)`` and all edge logits ``(B, n, n)``, with gradients if enabled.
+
+        ``width`` fixes the padded width of the neighborhoods so that shapes are static (see `neighborhood`).
+        """
+        dtype = self.compute_dtype or self.dtype
+        if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
+            return self.encoder.from_batch(coords, dtype)
+        states = self._nodes(coords, width)
+        logits = []
+        for rows in self._row_blocks(coords, coords.shape[1]):
+            distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
+            sources = [source[:, rows].unsqueeze(2) for source in states.sources]
+            targets = [target.unsqueeze(1) for target in states.targets]
+            logits.append(self.encoder.edges(distance, sources, targets))
+        return states.start, torch.cat(logits, 1)
+
+    @torch.no_grad()
+    def collect_statistics(self, coords: Tensor) -> None:
+        """Freeze NAR4TSP's norms at the statistics of this batch of instances; GeoRouteNet has none."""
+        if isinstance(self.encoder, Nar4Tsp):
+            coords = self._checked(coords)
+            if len(coords) < 2:
+                raise InputError("statistics need at least two instances")
+            self.encoder.from_batch(coords, self.dtype, collect=True)
+            last = self.encoder.layers[
+                -1
+            ].start_norm  # never used, but a weights file holds finite numbers only
+            last.mean.zero_()
+            last.variance.fill_(1)
+
+    @torch.no_grad()
+    def score_many(
+        self,
+        instances: Sequence[Instance | np.ndarray],
+        *,
+        candidates: int | None = None,
+        batch_size: int = 128,
+    ) -> list[Scores]:
+        """Scores of instances of any sizes, each as a batch of one, normalized to the unit square first.
+
+        Instances of equal size share a batch; with frozen statistics the result does not depend on that.
+        """
+        arrays = [
+            x.normalized() if isinstance(x, Instance) else normalize(np.asarray(x, np.float64))
+            for x in instances
+        ]
+        scores: list[Scores | None] = [None] * len(arrays)
+        sizes: dict[int, list[int]] = {}
+        for position, array in enumerate(arrays):
+            sizes.setdefault(len(array), []).append(position)
+        for positions in sizes.values():
+            for first in range(0, len(positions), batch_size):
+                group = positions[first : first + batch_size]
+                stacked = torch.from_numpy(np.stack([arrays[position] for position in group]))
+                batch = self(stacked.to(self.device, self.dtype), candidates)
+                for row, position in enumerate(group):
+                    scores[position] = batch[row]
+        return [s for s in scores if s is not None]
+
+    def _checked(self, coords: Tensor) -> Tensor:
+        if coords.ndim != 3 or coords.shape[-1] != 2 or 0 in coords.shape or not coords.is_floating_point():
+            raise InputError(
+                f"coords must be floating point of shape (B, n, 2) with B, n >= 1, got {coords.dtype} "
+                f"{tuple(coords.shape)}"
+            )
+        if not torch.is_grad_enabled() and not bool(torch.isfinite(coords).all()):
+            raise InputError("coords must be finite")
+        return coords.to(self.device, self.dtype)
+
+    def _row_blocks(self, coords: Tensor, pairs_per_row: int) -> list[slice]:
+        """Ranges of source cities to work on at a time; all of them when gradients are recorded."""
+        batch, n, _ = coords.shape
+        if torch.is_grad_enabled():
+            return [slice(0, n)]
+        pairs = self.pairs_per_block or PAIRS_PER_BLOCK.get(coords.device.type, PAIRS_PER_BLOCK["cuda"])
+        rows = max(1, pairs // (batch * pairs_per_row))
+        return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+    def _nodes(self, coords: Tensor, width: int | None = None) -> NodeStates:
+        near = neighborhood(coords, self.config.neighbors, width)
+        blocks = self._row_blocks(coords, near.index.shape[-1])
+        return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
+
+    def _sparse(self, coords: Tensor, candidates: int) -> Scores:
+        states = self._nodes(coords)
+        index, distance = nearest(coords, candidates)  # (B, n, K)
+        logits = []
+        for rows in self._row_blocks(coords, max(1, candidates)):
+            sources = [source[:, rows].unsqueeze(2) for source in states.sources]
+            targets = [take(target, index[:, rows]) for target in states.targets]
+            logits.append(self.encoder.edges(distance[:, rows], sources, targets))
+
+        def pair_logits(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            with torch.no_grad():
+                d = pair_distances(coords[b, i], coords[b, j])
+                sources = [source[b, i] for source in states.sources]
+                targets = [target[b, j] for target in states.targets]
+                return self.encoder.edges(d, sources, targets)
+
+        return Scores(states.start, torch.cat(logits, 1), index, pair_logits)
