@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,8 @@ class GeoRouteNet(nn.Module):
         self.node_input = Linear(5, d)
         self.rbf = RadialBasis(config.rbf)
         self.edge_input = nn.Sequential(Linear(config.rbf, d), nn.SiLU(), Linear(d, d))
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.layers = cast("Sequence[Layer]", layers)
         self.start = nn.ParameterDict({"query": nn.Parameter(torch.randn(d))})
         self.edge_head = nn.Sequential(Linear(d, d), nn.ReLU(), Linear(d, 1))
 

@@ -50,7 +50,8 @@ class StartAttention(nn.Module):
     """Multi-head attention of one start representation over all nodes.
 
     There is a single query, so keys and values are never formed for all nodes:
-    ``<q, W_k h_j + b_k> = <W_k^T q, h_j> + <q, b_k>`` and ``sum_j a_j (W_v h_j + b_v) = W_v (sum_j a_j h_j) + b_v``.
+    ``<q, W_k h_j + b_k> = <W_k^T q, h_j> + <q, b_k>`` and
+    ``sum_j a_j (W_v h_j + b_v) = W_v (sum_j a_j h_j) + b_v``.
     """
 
     def __init__(self, hidden: int, heads: int) -> None:
@@ -83,7 +84,7 @@ class StartAttention(nn.Module):
 
 
 def edge_logits(head: nn.Sequential, e: Tensor) -> Tensor:
-    """The two-layer ReLU edge head: states ``(..., d)`` to logits ``(...)``, the last map in float32 or better.
+    """The two-layer ReLU edge head, states ``(..., d)`` to logits ``(...)``; its last map is in float32.
 
     Trained logits reach into the thousands, where half precision would merge neighboring values.
     """

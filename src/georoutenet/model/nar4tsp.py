@@ -12,6 +12,7 @@ Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from georoutenet.model.layers import Linear, StartAttention, edge_logits, split_
 
 
 class BatchNorm(nn.Module):
-    """Batch normalization over everything but the features, from the batch's own or from frozen statistics."""
+    """Batch normalization over all but the features, by the batch's own or by frozen statistics."""
 
     mean: Tensor
     variance: Tensor
@@ -92,7 +93,8 @@ class Nar4Tsp(nn.Module):
         self.config = config
         self.node_input = Linear(2, d)
         self.edge_input = Linear(1, d)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.layers = cast("Sequence[Layer]", layers)
         self.start = nn.ParameterDict({"query": nn.Parameter(torch.randn(d))})
         self.edge_head = nn.Sequential(Linear(d, d), nn.ReLU(), Linear(d, 1))
 
@@ -102,7 +104,7 @@ class Nar4Tsp(nn.Module):
     def from_batch(
         self, coords: Tensor, dtype: torch.dtype, *, collect: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Start log-probabilities ``(B, n)`` and dense logits ``(B, n, n)`` with the batch's own statistics."""
+        """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` by the batch's own statistics."""
         batch, n, _ = coords.shape
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)
         reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1, keepdim=True).values
@@ -127,8 +129,8 @@ class Nar4Tsp(nn.Module):
     def check_frozen(self) -> None:
         if not bool(torch.isfinite(self.layers[0].node_norm.mean).all()):
             raise InputError(
-                "this NAR4TSP policy has no frozen statistics yet: call policy.collect_statistics(coords) with "
-                "instances of the training kind, or set policy.statistics = 'batch'"
+                "this NAR4TSP policy has no frozen statistics yet: call policy.collect_statistics(coords) "
+                "with instances of the training kind, or set policy.statistics = 'batch'"
             )
 
     def nodes(
