@@ -33,7 +33,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     try:
         target = Path(os.path.realpath(path))
         temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-        target.exists()  # raises for names the file system cannot hold, before anything is computed
+        with suppress(FileNotFoundError):
+            os.stat(target)  # a name the file system cannot hold fails here, before the work, not at the end
         target.parent.mkdir(parents=True, exist_ok=True)
         # Not tempfile: its files are private (0600), and the umask should decide as for any other file.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

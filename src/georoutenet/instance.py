@@ -62,10 +62,8 @@ def _geo(a: Float, b: Float) -> Float:
     q2 = np.cos(ra[..., 0] - rb[..., 0])
     q3 = np.cos(ra[..., 0] + rb[..., 0])
     cosine = np.clip(0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3), -1.0, 1.0)
-    distance = np.floor(6378.388 * np.arccos(cosine) + 1.0)
-    # The formula gives 1 for a point and itself; a city is at distance 0 from a coincident one in our
-    # matrices only on the diagonal, which no tour uses, so TSPLIB's value is kept as it stands.
-    return distance
+    # As TSPLIB has it, two cities in the same place are at distance 1.
+    return np.floor(6378.388 * np.arccos(cosine) + 1.0)
 
 
 _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
@@ -80,12 +78,12 @@ _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
 def _checked_coordinates(values: ArrayLike) -> Float:
     try:
         coordinates = np.array(values, dtype=np.float64, copy=True)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"coordinates must be an array of numbers of shape (n, 2): {error}") from None
+    if coordinates.size == 0:
+        raise InputError("an instance needs at least one city, got none")
     if coordinates.ndim != 2 or coordinates.shape[1] != 2:
         raise InputError(f"coordinates must have shape (n, 2), got {coordinates.shape}")
-    if len(coordinates) < 1:
-        raise InputError("an instance needs at least one city, got none")
     finite = np.isfinite(coordinates).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
@@ -93,12 +91,15 @@ def _checked_coordinates(values: ArrayLike) -> Float:
             f"coordinates must be finite: row {row} (counting from 0) is "
             f"({coordinates[row, 0]}, {coordinates[row, 1]})"
         )
-    with np.errstate(over="ignore"):
-        span = np.hypot(*(coordinates.max(axis=0) - coordinates.min(axis=0)))
-    if not np.isfinite(span * len(coordinates)):
+    if not np.isfinite(_diameter_bound(coordinates) * len(coordinates)):
         raise InputError("coordinates are too far apart: a tour length would overflow 64-bit floats")
     coordinates.setflags(write=False)
     return coordinates
+
+
+def _diameter_bound(coordinates: Float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.hypot(*(coordinates.max(axis=0) - coordinates.min(axis=0))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,9 @@ class Instance:
         except ValueError:
             allowed = ", ".join(DistanceRule)
             raise InputError(f"unknown distance rule {self.rule!r}; allowed: {allowed}") from None
+        # Above 2^53 a float no longer holds every integer, and 64-bit sums could wrap around.
+        if self.rule.is_integer and _diameter_bound(self.coordinates) * self.n >= 2.0**53:
+            raise InputError(f"coordinates are too far apart for the integer rule {self.rule.value}")
         if self.latlon is not None:
             latlon = _checked_coordinates(self.latlon)
             if len(latlon) != self.n:

@@ -27,7 +27,10 @@ def is_permutation(tour: ArrayLike, n: int) -> bool:
 
 def check_tour(tour: ArrayLike, n: int) -> Tour:
     """The tour as an int64 array, or an error that says what is wrong with it."""
-    cities = np.asarray(tour)
+    try:
+        cities = np.asarray(tour)
+    except ValueError as error:
+        raise InputError(f"a tour is a flat list of whole city numbers: {error}") from None
     if cities.ndim != 1 or (cities.size and not np.issubdtype(cities.dtype, np.integer)):
         raise InputError(f"a tour is a flat list of whole city numbers, got {cities.dtype} {cities.shape}")
     if len(cities) != n:
@@ -65,7 +68,12 @@ def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64
     """
     points = np.asarray(coordinates, dtype=np.float64)
     order = np.asarray(tours)
-    if points.ndim != 3 or order.ndim not in (2, 3) or order.shape[0] != points.shape[0]:
+    if (
+        points.ndim != 3
+        or points.shape[2] != 2
+        or order.ndim not in (2, 3)
+        or order.shape[0] != points.shape[0]
+    ):
         raise InputError(f"coordinates {points.shape} and tours {order.shape} do not fit together")
     x, y = points[..., 0], points[..., 1]
     flat = order.reshape(len(order), -1).astype(np.int64, copy=False)
@@ -88,7 +96,7 @@ def gap(length: ArrayLike, reference: ArrayLike) -> Any:
 
 def canonical(tour: ArrayLike) -> Tour:
     """The same closed tour, starting at city 0 and in the direction whose second city is smaller."""
-    cities = check_tour(tour, len(np.asarray(tour)))
+    cities = check_tour(tour, np.size(tour))
     if len(cities) == 0:
         return cities
     cities = np.roll(cities, -int(np.argmin(cities)))
