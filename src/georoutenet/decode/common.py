@@ -1,0 +1,136 @@
+"""What all decoders share: their result, fixed ends, temperature, and the choice of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from georoutenet.errors import InputError
+from georoutenet.model.scores import PairLogits, Scores
+
+Backend = Literal["auto", "reference", "numba", "triton"]
+City = int | Sequence[int] | Tensor | None
+"""A city for all instances, one for each instance, or none."""
+
+FLOOR = -1e30
+"""Scores below this count as this: a city of probability zero can still be the only one left."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """``M`` tours for each of ``B`` instances and their log-probabilities, Eq. candidate_logprob."""
+
+    tours: Tensor  # (B, M, n) int64
+    log_probabilities: Tensor | None  # (B, M) float32; None when they were not asked for
+    lengths: Tensor | None = None  # (B, M) float64, when the decoder was given a cost
+
+    def best(self) -> Tensor:
+        """The first tour of each instance, ``(B, n)``: the cheapest where lengths are known."""
+        return self.tours[:, 0]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Scores with the settings of one call folded in, so that no decoder has to look at them again."""
+
+    start: Tensor  # (B, n) float32 log-probabilities of the first city; -inf where it is forbidden
+    logits: Tensor  # as in Scores, float32 and contiguous
+    end: Tensor  # (B,) int64, the city kept for last, or -1
+    neighbors: Tensor | None
+    pair_logits: PairLogits | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.start.shape[0], self.start.shape[1]
+
+
+def choose_backend(backend: str, device: torch.device, *, sparse: bool = False) -> str:
+    """The backend that runs: ``auto`` is Triton on a CUDA device, Numba on the CPU, else the reference."""
+    if backend not in get_args(Backend):
+        raise InputError(f"unknown backend {backend!r}; allowed: {', '.join(get_args(Backend))}")
+    if backend == "auto":
+        if device.type == "cpu":
+            return "numba"
+        return "triton" if device.type == "cuda" and not sparse else "reference"
+    if backend == "numba" and device.type != "cpu":
+        raise InputError(f"backend 'numba' runs on the CPU, but the scores are on {device}")
+    if backend == "triton" and device.type != "cuda":
+        raise InputError(f"backend 'triton' needs scores on a CUDA device; they are on {device}")
+    if backend == "triton" and sparse:
+        raise InputError("backend 'triton' takes dense scores; move sparse scores to the CPU")
+    return backend
+
+
+def prepare(scores: Scores, *, start: City = None, end: City = None, temperature: float = 1.0) -> Task:
+    """Check a call's settings and fold them into the scores.
+
+    A fixed start replaces the start distribution by certainty; a fixed end is kept out of it. The
+    temperature divides the logits and the start's log-probabilities, which are normalized again.
+    """
+    batch, n = scores.batch_size, scores.n
+    if n < 1:
+        raise InputError("scores need at least one city, got none")
+    if not temperature > 0:
+        raise InputError(f"temperature must be greater than 0, got {temperature}")
+    device = scores.start.device
+    first = _cities(start, "start", batch, n, device)
+    last = _cities(end, "end", batch, n, device)
+    if n > 1 and bool(((first == last) & (first >= 0)).any()):
+        raise InputError(f"start and end are the same city {start}; a tour visits each city once")
+    if n == 1:
+        last = torch.full_like(last, -1)
+
+    cities = torch.arange(n, device=device)
+    log_start = scores.start.detach().float()
+    forbidden = (cities == last[:, None]) | ((first >= 0)[:, None] & (cities != first[:, None]))
+    if temperature != 1.0 or start is not None or end is not None:
+        log_start = (log_start.clamp(min=FLOOR) / temperature).masked_fill(forbidden, -torch.inf)
+        log_start = torch.log_softmax(log_start.double(), dim=1).float()
+    log_start = log_start.clamp(min=FLOOR).masked_fill(forbidden, -torch.inf)
+
+    logits = scores.logits.detach().float()
+    pairs = scores.pair_logits
+    if temperature != 1.0:
+        logits = logits / temperature
+        if pairs is not None:
+            cold = pairs
+
+            def pairs(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                return cold(b, i, j) / temperature
+
+    return Task(log_start.contiguous(), logits.contiguous(), last, scores.neighbors, pairs)
+
+
+def _cities(city: City, name: str, batch: int, n: int, device: torch.device) -> Tensor:
+    """One city for each instance as int64 ``(B,)``, -1 where none is fixed."""
+    if city is None:
+        return torch.full((batch,), -1, dtype=torch.int64, device=device)
+    given = torch.as_tensor(city, device=device)
+    if given.is_floating_point() or given.dtype == torch.bool or given.numel() not in (1, batch):
+        raise InputError(f"{name} must be a city number or one for each of {batch} instances, got {city!r}")
+    if bool(((given < 0) | (given >= n)).any()):
+        raise InputError(f"{name} must be a city from 0 to {n - 1}, got {city!r}")
+    return given.to(torch.int64).reshape(-1).expand(batch).contiguous()
+
+
+def whole(name: str, value: int, *, least: int = 1) -> int:
+    """``value`` as an int of at least ``least``."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def with_lengths(decoded: Decoded, lengths: Tensor, *, keep: int) -> Decoded:
+    """The ``keep`` cheapest tours of each instance, cheapest first; ties stay in the decoder's order."""
+    order = torch.sort(lengths, dim=1, stable=True).indices[:, :keep]
+    tours = decoded.tours.gather(1, order[:, :, None].expand(-1, -1, decoded.tours.shape[2]))
+    log_probabilities = decoded.log_probabilities
+    if log_probabilities is not None:
+        log_probabilities = log_probabilities.gather(1, order)
+    return replace(
+        decoded, tours=tours, log_probabilities=log_probabilities, lengths=lengths.gather(1, order)
+    )

@@ -1,0 +1,24 @@
+"""Sharing a batch among threads, for kernels that release the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numba
+import torch
+
+Result = TypeVar("Result")
+
+
+def in_ranges(count: int, work: Callable[[int, int], Result]) -> list[Result]:
+    """``work(low, high)`` over ranges that cover ``0..count``, on the threads that torch and Numba allow."""
+    threads = max(1, min(torch.get_num_threads(), numba.get_num_threads(), count))
+    if threads == 1:
+        return [work(0, count)]
+    # More ranges than threads, because instances differ in cost.
+    pieces = min(count, 4 * threads)
+    bounds = [count * piece // pieces for piece in range(pieces + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, bounds[:-1], bounds[1:]))
