@@ -195,7 +195,7 @@ def node_message(
             edge_value = head_block(project(e[i][j], weights, f"layers.{layer}.edge_value"), head, heads)
             block = block + alpha[position] * (value + edge_value)
         blocks.append(block)
-    return affine(np.concatenate(blocks), weights, f"layers.{layer}.output")
+    return project(np.concatenate(blocks), weights, f"layers.{layer}.output")
 
 
 def residual_attention(
@@ -360,10 +360,10 @@ def shapes(*, hidden: int, heads: int, layers: int) -> dict[str, tuple[int, ...]
     found["start.query"] = (d,)
     for layer in range(layers):
         at = f"layers.{layer}"
-        for name in ("query", "key", "value", "output", "edge_update"):
+        for name in ("query", "key", "value", "edge_update"):
             linear(f"{at}.{name}", d, d)
         linear(f"{at}.edge_bias", heads, d, bias=False)
-        for name in ("edge_value", "residual_query", "residual_key", "source", "target"):
+        for name in ("output", "edge_value", "residual_query", "residual_key", "source", "target"):
             linear(f"{at}.{name}", d, d, bias=False)
         found[f"{at}.distance"] = ()
         linear(f"{at}.ffn_gate", 2 * d, d)

@@ -8,6 +8,11 @@ state reads only itself and its two end nodes, so
   target projections of every layer that the node tower leaves behind.
 
 Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features.
+
+The default configuration has 2,024,344 parameters. Biases are where the paper's equations show them, and
+on the query, key and value projections and the start attention; there is none on ``W_o``, the residual mixer,
+the edge bias, the edge value, ``W_s`` and ``W_t``. The start query is normalized after the first five layers
+only; the value and output maps of the sixth start attention are counted but nothing reads them.
 """
 
 from __future__ import annotations
@@ -68,10 +73,11 @@ class RadialBasis(nn.Module):
 class Layer(nn.Module):
     """One distance-aware node-edge layer."""
 
-    def __init__(self, config: PolicyConfig) -> None:
+    def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
         d, self.heads = config.hidden, config.heads
-        self.query, self.key, self.value, self.output = (Linear(d, d) for _ in range(4))
+        self.query, self.key, self.value = (Linear(d, d) for _ in range(3))
+        self.output = Linear(d, d, bias=False)
         self.edge_bias = Linear(d, self.heads, bias=False)
         self.edge_value = Linear(d, d, bias=False)
         self.distance = nn.Parameter(torch.zeros(()))  # gamma
@@ -85,7 +91,8 @@ class Layer(nn.Module):
         self.source, self.target = Linear(d, d, bias=False), Linear(d, d, bias=False)
         self.edge_norm = LayerNorm(d)
         self.start_attention = StartAttention(d, self.heads)
-        self.start_norm = LayerNorm(d)
+        if not is_last:
+            self.start_norm = LayerNorm(d)
 
     def message(
         self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, near: Neighborhood, pick: Tensor | None
@@ -143,7 +150,9 @@ class GeoRouteNet(nn.Module):
         self.node_input = Linear(5, d)
         self.rbf = RadialBasis(config.rbf)
         self.edge_input = nn.Sequential(Linear(config.rbf, d), nn.SiLU(), Linear(d, d))
-        layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(
+            Layer(config, is_last=number == config.layers - 1) for number in range(config.layers)
+        )
         self.layers = cast("Sequence[Layer]", layers)
         self.start = nn.ParameterDict({"query": nn.Parameter(torch.randn(d))})
         self.edge_head = nn.Sequential(Linear(d, d), nn.ReLU(), Linear(d, 1))

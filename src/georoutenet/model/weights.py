@@ -1,4 +1,4 @@
-"""Weights files: ``.safetensors`` with the configuration and a card in the header. Nothing is ever unpickled."""
+"""Weights files: ``.safetensors`` with configuration and card in the header. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGED = Path(__file__).parent.parent / "weights"
 
 
 def save_weights(path: str | Path, policy: Policy, card: dict[str, Any] | None = None) -> None:
-    """Write a policy's weights, its configuration and a card (recipe, commit, seeds, data, metrics: any JSON)."""
+    """Write a policy's weights, configuration and card (recipe, commit, seeds, data, metrics: any JSON)."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in policy.encoder.state_dict().items()}
     for name, _ in policy.encoder.named_parameters():
         if not bool(torch.isfinite(tensors[name]).all()):
@@ -88,9 +88,8 @@ def _read(path: Path, *, tensors: bool) -> tuple[PolicyConfig, dict[str, Any], d
                 raise InputError(f"{path} is not a GeoRouteNet weights file")
             version = int(header["version"])
             if version > VERSION:
-                raise InputError(
-                    f"{path} has weights format {version}, this version reads up to {VERSION}: update georoutenet"
-                )
+                newest = f"this version of georoutenet reads up to {VERSION}, please update it"
+                raise InputError(f"{path} has weights format {version}; {newest}")
             config = PolicyConfig.from_dict(json.loads(header["config"]))
             card = json.loads(header.get("card", "{}"))
             values = {name: file.get_tensor(name) for name in file.keys()} if tensors else {}  # noqa: SIM118
