@@ -26,7 +26,7 @@ def uniform(count: int, n: int, seed: int) -> Coordinates:
     shares, and a float32 takes the low 24 bits of each 32-bit word. So torch itself is not needed.
     """
     _check(count, n, seed)
-    words = np.frombuffer(np.random.RandomState(seed).bytes(4 * count * n * 2), dtype="<u4")  # noqa: NPY002
+    words = np.frombuffer(np.random.RandomState(seed).bytes(4 * count * n * 2), dtype="<u4")
     coordinates = (words & np.uint32(2**24 - 1)).astype(np.float32) * np.float32(2**-24)
     return coordinates.reshape(count, n, 2)
 
@@ -74,7 +74,7 @@ def grid(count: int, n: int, seed: int) -> Coordinates:
 
 
 def ring(count: int, n: int, seed: int) -> Coordinates:
-    """An annulus: distance from the center Gaussian with mean R in [0.2, 0.4] and deviation 0.05, angle uniform.
+    """An annulus: angle uniform, distance Gaussian with mean R in [0.2, 0.4] and deviation 0.05.
 
     The center is uniform in [0.45, 0.55]^2.
     """

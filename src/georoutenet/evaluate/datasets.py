@@ -61,7 +61,7 @@ class Dataset:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """All cities, ``(count, n, 2)`` float32 in the unit square, read-only and checked against ``sha256``."""
+        """All cities, ``(count, n, 2)`` float32, read-only, checked against ``sha256``."""
         self._require_random()
         coordinates = self._cached()
         if coordinates is None:
@@ -206,7 +206,7 @@ def _table() -> dict[str, Dataset]:
     for name, count, words in [
         ("tsplib36", 36, "All TSPLIB instances under EUC_2D with 51 to 299 cities"),
         ("tsplib27", 27, "27 of tsplib36 chosen by rule; the paper does not name its own 27"),
-        ("tsplib-large", 38, "TSPLIB instances under EUC_2D with 318 to 5,934 cities"),
+        ("tsplib-large", 36, "TSPLIB instances under EUC_2D with 318 to 5,934 cities"),
     ]:
         sets.append(Dataset(name, Role.HELD_OUT, words, generator="tsplib", count=count, n=None))
     return {each.name: each for each in sets}
