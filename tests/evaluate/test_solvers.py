@@ -9,7 +9,7 @@ import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
 from georoutenet.evaluate import solvers
-from georoutenet.evaluate.solvers import SOLVERS, make_solver, rounded_distances, tsplib_text
+from georoutenet.evaluate.solvers import SOLVERS, make_solver, rounded_distances
 from georoutenet.tour import canonical, tour_lengths
 
 OPTIONS = {"fast-tsp": {"seconds": 0.2}, "or-tools": {"seconds": 0.2}, "pyvrp": {"seconds": 0.2}}
@@ -202,7 +202,9 @@ def test_unknown_names_and_options():
         make_solver("lkh", seconds=3)
 
 
-@pytest.mark.parametrize(("name", "option"), [("lkh", "runs"), ("fast-tsp", "seconds"), ("or-tools", "seconds")])
+@pytest.mark.parametrize(
+    ("name", "option"), [("lkh", "runs"), ("fast-tsp", "seconds"), ("or-tools", "seconds")]
+)
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_bad_option_values(name, option, value):
     try:
@@ -223,9 +225,3 @@ def test_rounded_distances_fit(largest):
     exact = np.linalg.norm(cities[:, None] - cities[None], axis=-1)
     np.testing.assert_allclose(distances, exact * largest / exact.max(), atol=0.5 + 1e-6)
     assert (rounded_distances(np.zeros((4, 2)), largest=largest) == 0).all()
-
-
-def test_tsplib_text_keeps_every_digit():
-    cities = np.random.default_rng(0).random((5, 2)) * 1e7
-    rows = tsplib_text(cities).partition("NODE_COORD_SECTION\n")[2].splitlines()[:-1]
-    np.testing.assert_array_equal([[float(x) for x in row.split()[1:]] for row in rows], cities)

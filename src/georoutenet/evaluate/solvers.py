@@ -29,8 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
-from georoutenet.instance import Instance, normalize
+from georoutenet.instance import Instance
 from georoutenet.tour import Tour, canonical, check_tour, tour_length
+from georoutenet.tsplib_format import format_tsp, parse_tour
 
 Float = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ class Solution:
 
 
 class Solver(ABC):
-    """``solve(coordinates)`` gives a :class:`Solution`; the constructor checks that the solver is installed."""
+    """``solve(coordinates)`` gives a :class:`Solution`; the constructor checks that it is installed."""
 
     name: ClassVar[str]
     settings: dict[str, Any]
@@ -114,13 +115,12 @@ class Lkh(Solver):
         }
 
     def _search(self, cities: Float, seed: int) -> tuple[ArrayLike, bool]:
-        problem = tsplib_text(cities * self.SPAN)
+        problem = format_tsp(Instance(cities), scale=self.SPAN)
         parameters = f"RUNS = {self.settings['runs']}\nSEED = {seed % 2**31 + 1}\n"
         if self._binary is None:
             tour = self._elkai.solve_problem(parameters + "PROBLEM_FILE = :stdin:\n", problem)
-        else:
-            tour = _run_lkh(self._binary, parameters, problem)
-        return np.asarray(tour, dtype=np.int64) - 1, False
+            return np.asarray(tour, dtype=np.int64) - 1, False
+        return _run_lkh(self._binary, parameters, problem), False
 
 
 class Concorde(Solver):
@@ -139,7 +139,7 @@ class Concorde(Solver):
 
     def _search(self, cities: Float, seed: int) -> tuple[ArrayLike, bool]:
         with _scratch_folder_and_silence():
-            Path("problem.tsp").write_text(tsplib_text(cities * self.SPAN))
+            Path("problem.tsp").write_text(format_tsp(Instance(cities), scale=self.SPAN))
             n, data = self._extension._CCutil_gettsplib("problem.tsp")
             # Seed 0 means "the time of day" to the extension; a time limit of -1 means none.
             tour, value, success, found, _ = self._extension._CCtsp_solve_dat(
@@ -240,15 +240,6 @@ def rounded_distances(cities: Float, *, largest: int) -> NDArray[np.int64]:
     return np.minimum(np.rint(distances * scale), largest).astype(np.int64)
 
 
-def tsplib_text(cities: Float) -> str:
-    """An EUC_2D problem in TSPLIB's format with all digits of the coordinates."""
-    rows = "".join(f"{number} {x!r} {y!r}\n" for number, (x, y) in enumerate(cities.tolist(), start=1))
-    return (
-        f"NAME : problem\nTYPE : TSP\nDIMENSION : {len(cities)}\nEDGE_WEIGHT_TYPE : EUC_2D\n"
-        f"NODE_COORD_SECTION\n{rows}EOF\n"
-    )
-
-
 def _positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{name} must be a number > 0, got {value}")
@@ -272,7 +263,7 @@ def _executable(name: str) -> str:
 
 
 def _run_lkh(binary: str, parameters: str, problem: str) -> list[int]:
-    """The tour, counting from 1, that a stand-alone LKH writes for a problem."""
+    """The tour that a stand-alone LKH writes for a problem."""
     with tempfile.TemporaryDirectory(prefix="georoutenet-lkh-") as folder:
         Path(folder, "problem.tsp").write_text(problem)
         Path(folder, "problem.par").write_text(
@@ -285,8 +276,7 @@ def _run_lkh(binary: str, parameters: str, problem: str) -> list[int]:
         if ended.returncode != 0 or not written.exists():
             words = (ended.stderr or ended.stdout).decode(errors="replace").strip().splitlines()
             raise GeoRouteNetError(f"{binary} failed with status {ended.returncode}: {' '.join(words[-1:])}")
-        section = written.read_text().partition("TOUR_SECTION")[2].split()
-        return [int(city) for city in section[: section.index("-1")]]
+        return parse_tour(written.read_text(), "the tour that LKH wrote")
 
 
 def _load_concorde() -> ModuleType:
