@@ -1,0 +1,76 @@
+"""One process or several (started by ``torchrun``): who am I, and how do we agree on a mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from georoutenet.errors import InputError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those of a run. Each works on an equal part of every batch."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, batch: int) -> int:
+        """Instances of a batch that this process works on."""
+        if batch % self.count:
+            raise InputError(f"batch = {batch} cannot be split equally over {self.count} processes")
+        return batch // self.count
+
+    def average(self, value: Tensor) -> Tensor:
+        """Mean of a tensor over the processes, without gradients."""
+        if self.count == 1:
+            return value
+        total = value.detach().clone()
+        torch.distributed.all_reduce(total)
+        return total / self.count
+
+    def average_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replace every gradient by its mean over the processes, in one message."""
+        if self.count == 1:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        joined = torch.cat([g.flatten() for g in gradients])
+        torch.distributed.all_reduce(joined)
+        joined /= self.count
+        pieces = joined.split([g.numel() for g in gradients])
+        torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(pieces, gradients, strict=True)])
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether any process says yes; every process must ask."""
+        if self.count == 1:
+            return flag
+        votes = torch.tensor(float(flag), device=device)
+        torch.distributed.all_reduce(votes)
+        return bool(votes.item() > 0)
+
+
+def join_processes(device: str) -> tuple[Processes, torch.device]:
+    """Join the other processes of a ``torchrun``, if there are any; the device this process works on."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"device {device!r} was asked for, but no CUDA device is available")
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        return Processes(), torch.device(device)
+    rank = int(os.environ["RANK"])
+    place = torch.device(device)
+    if place.type == "cuda":
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    return Processes(rank, count), place

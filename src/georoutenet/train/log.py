@@ -1,0 +1,134 @@
+"""What a run says: ``metrics.csv``, lines or a progress bar, and TensorBoard where asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from georoutenet.atomic import atomic_write
+from georoutenet.errors import MissingDependencyError
+
+
+class Reporter(Protocol):
+    """Where a trainer tells what it does."""
+
+    def line(self, text: str) -> None:
+        """Something worth a line of its own."""
+
+    def progress(self, step: int, text: str) -> None:
+        """How far the run is, and its latest numbers."""
+
+    def close(self) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def line(self, text: str) -> None:
+        pass
+
+    def progress(self, step: int, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainLines:
+    """One line for everything, for files and pipes."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self.stream = stream or sys.stderr
+
+    def line(self, text: str) -> None:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def progress(self, step: int, text: str) -> None:
+        self.line(f"step {step:,}  {text}")
+
+    def close(self) -> None:
+        pass
+
+
+class ProgressBar:
+    """A live bar with the latest numbers, for a terminal."""
+
+    def __init__(self, total_steps: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self.bar = Progress(
+            BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), console=Console(stderr=True)
+        )
+        self.task = self.bar.add_task("", total=total_steps)
+        self.bar.start()
+
+    def line(self, text: str) -> None:
+        self.bar.console.print(text, highlight=False, markup=False)
+
+    def progress(self, step: int, text: str) -> None:
+        self.bar.update(self.task, completed=step, description=text)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class MetricsFile:
+    """``metrics.csv``: one row per log, appended; on resuming, rows later than the checkpoint are cut."""
+
+    def __init__(self, path: Path, columns: Sequence[str], *, after_step: int = 0) -> None:
+        self.path, self.columns = path, list(columns)
+        rows = self._rows_up_to(after_step) if after_step and path.exists() else []
+        with atomic_write(path, "w") as file:
+            writer = csv.DictWriter(file, self.columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def _rows_up_to(self, step: int) -> list[dict[str, str]]:
+        """Earlier rows that belong to this run; a row cut short by a crash is dropped."""
+        with open(self.path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames != self.columns:
+                return []
+            return [
+                row
+                for row in reader
+                if row["step"].isdigit() and int(row["step"]) <= step and None not in row.values()
+            ]
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        line = io.StringIO()
+        csv.DictWriter(line, self.columns, lineterminator="\n").writerow(values)
+        with open(self.path, "a", encoding="utf-8", newline="") as file:
+            file.write(line.getvalue())
+
+
+class TensorBoard:
+    """The same rows as scalars for TensorBoard."""
+
+    def __init__(self, folder: Path, *, after_step: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingDependencyError("TensorBoard is not installed: pip install tensorboard") from None
+        self.writer = SummaryWriter(str(folder), purge_step=after_step + 1)
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name != "step" and value != "":
+                self.writer.add_scalar(name, value, values["step"])
+        self.writer.flush()
+
+
+def duration(seconds: float) -> str:
+    """``93 s``, ``12 min``, ``3.4 h`` or ``2.1 days``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -1,0 +1,244 @@
+"""A recipe: every setting of a training run in one dataclass, read from a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from georoutenet.errors import InputError
+from georoutenet.model.config import PolicyConfig
+from georoutenet.train.objectives import MultiCandidate
+
+OBJECTIVES = ("mcs", "pg")
+SCHEDULES = ("constant", "cosine")
+SCHEDULE_UNITS = ("steps", "seconds")
+PRECISIONS = ("float32", "bfloat16")
+DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring")
+
+FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph"})
+"""Settings that do not change what is learned: a run may be resumed with other values."""
+
+
+def _positive(name: str, value: float, *, least: float = 1) -> None:
+    if value < least:
+        raise InputError(f"{name} = {value} is not understood; allowed: {least} or more")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{name} = {value!r} is not understood; allowed: {', '.join(allowed)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One kind of training batch: every instance of it has ``n`` cities and the same distribution."""
+
+    n: int = 50
+    batch: int = 64
+    distribution: str = "uniform"
+    weight: float = 1.0
+    """How often this kind is drawn, relative to the others of the mix."""
+
+    def __post_init__(self) -> None:
+        _positive("n", self.n, least=3)
+        _positive("batch", self.batch)
+        _one_of("distribution", self.distribution, DISTRIBUTIONS)
+        if not self.weight > 0:
+            raise InputError(f"weight = {self.weight} is not understood; allowed: more than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The settings of a training run. The defaults are the paper's GeoRouteNet with MCS-RL."""
+
+    name: str = "unnamed"
+    seed: int = 1234
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+
+    # data: fresh instances every step
+    n: int = 50
+    batch: int = 64
+    """Instances per step over all processes."""
+    distribution: str = "uniform"
+    mix: tuple[Batch, ...] = ()
+    """Kinds of batches to draw from, in place of ``n``, ``batch`` and ``distribution``."""
+
+    # objective
+    objective: str = "mcs"
+    candidates: int = 3
+    baseline: str = "min"
+    standardization: str = "joint"
+    best_of: int = 1
+    guidance: float = 0.5
+    entropy_first: float = 0.0125
+    entropy_last: float = 0.0
+
+    # optimizer
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    """Largest gradient norm; 0 leaves gradients alone."""
+    averaging: float = 0.0
+    """Decay of the running average of the weights, which is then validated and kept; 0 for none."""
+
+    # length and schedule
+    steps: int = 2_500_000
+    epoch_steps: int = 2_500
+    schedule: str = "constant"
+    warmup: float = 0.0
+    """Share of the run over which the learning rate rises linearly from 0."""
+    final_rate: float = 0.0
+    """Where the cosine ends, as a share of ``learning_rate``."""
+    schedule_by: str = "steps"
+    """Learning rate and entropy coefficient follow ``steps``, or the ``seconds`` of training so far."""
+    budget_seconds: float = 0.0
+    """Training ends after this many seconds of training; 0 for no limit."""
+
+    # selection
+    validation: str = "val50"
+    """``val50``, ``diag100``, another named set, or ``uniform``: ``n`` cities, from ``validation_seed``."""
+    validation_size: int = 10_000
+    validation_seed: int = 4321
+    validation_batch: int = 500
+    validation_every: int = 0
+    """Steps between validations; 0 for every epoch."""
+
+    # running
+    precision: str = "float32"
+    compile: bool = True
+    """On CUDA, compile the network and the loss."""
+    cuda_graph: bool = True
+    """On CUDA, run the whole step as one captured graph."""
+    log_every: int = 100
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 for every epoch."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "candidates", "steps", "epoch_steps", "validation_size", "log_every"):
+            _positive(name, getattr(self, name))
+        for name in ("validation_every", "checkpoint_every", "budget_seconds", "clip", "weight_decay"):
+            _positive(name, getattr(self, name), least=0)
+        _positive("n", self.n, least=3)
+        _positive("validation_batch", self.validation_batch)
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate = {self.learning_rate} is not understood; allowed: more than 0")
+        for name in ("warmup", "averaging", "final_rate"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)} is not understood; allowed: 0 to below 1")
+        _one_of("objective", self.objective, OBJECTIVES)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("schedule_by", self.schedule_by, SCHEDULE_UNITS)
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("distribution", self.distribution, DISTRIBUTIONS)
+        if self.schedule_by == "seconds" and not self.budget_seconds:
+            raise InputError('schedule_by = "seconds" needs budget_seconds, the seconds of the whole run')
+        if self.objective == "pg" and self.candidates != 1:
+            raise InputError(
+                f'objective = "pg" compares one candidate with the greedy tour; candidates = {self.candidates} '
+                'does not fit (set candidates = 1, or objective = "mcs")'
+            )
+        settings = self.multi_candidate()  # checks the baseline and the standardization
+        if settings.best_of > self.candidates:
+            raise InputError(f"best_of = {self.best_of} needs at least as many candidates ({self.candidates})")
+
+    def multi_candidate(self) -> MultiCandidate:
+        return MultiCandidate(
+            baseline=self.baseline,
+            standardization=self.standardization,
+            best_of=self.best_of,
+            guidance=self.guidance,
+        )
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The kinds of batches this run draws from."""
+        return self.mix or (Batch(n=self.n, batch=self.batch, distribution=self.distribution),)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = dataclasses.asdict(self)
+        values["mix"] = [dict(kind) for kind in values["mix"]]
+        return values
+
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """What differs from another recipe's ``to_dict()`` in a way that changes the result, in words."""
+        mine = self.to_dict()
+        return [
+            f"{key}: {other.get(key)!r} there, {mine.get(key)!r} here"
+            for key in sorted(mine.keys() | other.keys())
+            if key not in FREE and mine.get(key) != other.get(key)
+        ]
+
+
+def _typed(key: str, value: Any, kind: str) -> Any:
+    """``value`` as the field's type (given by name, as annotations are strings), or an error."""
+    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    expected = {"int": int, "float": float, "str": str, "bool": bool}[kind]
+    if not isinstance(value, expected) or (kind == "int" and isinstance(value, bool)):
+        raise InputError(f"{key} = {value!r} is not understood; a value of type {kind} is needed")
+    return value
+
+
+def _build(cls: type, values: Any, where: str = "") -> Any:
+    """A dataclass from a TOML table, with every key and every type checked."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where or 'recipe'} must be a table of settings, got {values!r}")
+    kinds = {f.name: str(f.type) for f in dataclasses.fields(cls)}
+    arguments: dict[str, Any] = {}
+    for key, value in values.items():
+        shown = f"{where}.{key}" if where else key
+        if key not in kinds:
+            near = get_close_matches(key, kinds, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"unknown setting {shown!r}{hint} allowed: {', '.join(kinds)}".replace("? a", "? A"))
+        if kinds[key] == "PolicyConfig":
+            arguments[key] = _build(PolicyConfig, value, "policy")
+        elif kinds[key].startswith("tuple"):
+            if not isinstance(value, list):
+                raise InputError(f"{shown} = {value!r} is not understood; a list of tables is needed")
+            arguments[key] = tuple(_build(Batch, kind, f"{key}[{i}]") for i, kind in enumerate(value))
+        else:
+            arguments[key] = _typed(shown, value, kinds[key])
+    return cls(**arguments)
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value; a bare word is a string, so that ``--set baseline=mean`` needs no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def recipe_from_dict(values: Mapping[str, Any], overrides: Iterable[str] = ()) -> Recipe:
+    """A recipe from nested settings; ``overrides`` are ``key=value`` or ``policy.key=value``."""
+    merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign or not key.strip():
+            raise InputError(f"--set {override!r} is not understood; allowed: key=value")
+        table, name = merged, key.strip()
+        if "." in name:
+            head, name = name.split(".", 1)
+            table = merged.setdefault(head, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {override!r} is not understood; {head!r} is not a table")
+        table[name] = _parse_value(text.strip())
+    recipe: Recipe = _build(Recipe, merged)
+    return recipe
+
+
+def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe in a TOML file, named after the file unless it names itself."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"recipe {str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"recipe {str(path)!r} cannot be read: {error}") from None
+    return recipe_from_dict({"name": path.stem, **values}, overrides)

@@ -1,0 +1,206 @@
+"""One optimizer step, from fresh instances to updated weights, as a function without host synchronization.
+
+On the CPU the function runs eagerly. On CUDA the same function is compiled in its heavy parts and captured as
+one graph (:class:`CapturedStep`), so that a step costs a single launch. Everything a step reads or writes
+lives in the tensors of a :class:`State`, updated in place.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from georoutenet.decode import replay, rollout
+from georoutenet.decode.costs import tour_costs
+from georoutenet.train.distributed import Processes
+from georoutenet.train.instances import instances, step_seed
+from georoutenet.train.objectives import multi_candidate_loss, single_candidate_loss
+from georoutenet.train.recipe import Batch, Recipe
+
+MULTI = ("loss", "policy_gradient", "guidance", "entropy", "advantage", "gain")
+SINGLE = ("loss", "policy_gradient")
+COSTS = ("cost", "best_cost", "greedy_cost", "gradient_norm")
+WARMUP_STEPS = 4
+
+Network = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Coordinates ``(B, n, 2)`` to start log-probabilities ``(B, n)`` and edge logits ``(B, n, n)``."""
+
+
+def diagnostics(recipe: Recipe) -> tuple[str, ...]:
+    """Names of the numbers a step reports, in the order of ``State.totals``."""
+    return (MULTI if recipe.objective == "mcs" else SINGLE) + COSTS
+
+
+class State:
+    """Everything that changes during training, as tensors on the device that are only updated in place."""
+
+    def __init__(self, policy: nn.Module, recipe: Recipe, device: torch.device) -> None:
+        self.policy = policy.to(device).train()
+        self.parameters = dict(policy.named_parameters())
+        self.average = copy.deepcopy(policy) if recipe.averaging else None
+        self.rate = torch.tensor(recipe.learning_rate, device=device)
+        self.entropy_weight = torch.zeros((), device=device)
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.totals = torch.zeros(len(diagnostics(recipe)), dtype=torch.float64, device=device)
+        # Without weight decay this is Adam itself; with it, the decay stays apart from the gradient.
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(),
+            lr=self.rate,
+            weight_decay=recipe.weight_decay,
+            fused=True,
+            capturable=device.type == "cuda",
+        )
+        for parameter in self.parameters.values():
+            parameter.grad = torch.zeros_like(parameter)
+            self.optimizer.state[parameter] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+    def groups(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors to store, by group and name: weights, Adam's two moments, the averaged weights."""
+        moments = {name: self.optimizer.state[p] for name, p in self.parameters.items()}
+        groups: dict[str, dict[str, Tensor]] = {
+            "weights": {name: p.data for name, p in self.parameters.items()},
+            "momentum": {name: m["exp_avg"] for name, m in moments.items()},
+            "variance": {name: m["exp_avg_sq"] for name, m in moments.items()},
+        }
+        if self.average is not None:
+            groups["average"] = {name: p.data for name, p in self.average.named_parameters()}
+        return groups
+
+    def set_step(self, step: int) -> None:
+        """Continue as after ``step`` optimizer steps."""
+        self.step.fill_(step)
+        self.totals.zero_()
+        for moments in self.optimizer.state.values():
+            moments["step"].fill_(step)
+
+    def load(self, groups: dict[str, dict[str, Tensor]], step: int) -> None:
+        """Copy stored tensors into place."""
+        with torch.no_grad():
+            for group, tensors in self.groups().items():
+                for name, tensor in tensors.items():
+                    tensor.copy_(groups[group][name])
+        self.set_step(step)
+
+    def evaluated(self) -> nn.Module:
+        """The policy to validate and to keep: the averaged one where there is one."""
+        return self.policy if self.average is None else self.average
+
+
+class Step:
+    """One optimizer step on one kind of batch. Calling it changes ``state`` and returns nothing."""
+
+    def __init__(
+        self,
+        state: State,
+        recipe: Recipe,
+        kind: Batch,
+        network: Network,
+        *,
+        processes: Processes | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.state, self.recipe, self.kind = state, recipe, kind
+        self.processes = processes or Processes()
+        self.batch = self.processes.share(kind.batch)
+        self.settings = recipe.multi_candidate()
+        self.network, self.loss_of = network, self._loss
+        if compiled:
+            self.network = torch.compile(network, dynamic=False)
+            if self.processes.count == 1:  # a collective would break the compiled loss apart
+                self.loss_of = torch.compile(self._loss, dynamic=False)
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """This step's instances, and the seed of its sampled tours."""
+        first = self.processes.rank * self.batch
+        seed = step_seed(self.recipe.seed, self.state.step, 1)
+        coords = instances(seed, self.batch, self.kind.n, self.kind.distribution, first=first)
+        return coords, step_seed(self.recipe.seed, self.state.step, 2 + self.processes.rank)
+
+    def _loss(self, coords: Tensor, start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and stacked diagnostics from scores and tours; the last tour is the greedy one."""
+        costs = tour_costs(coords, tours)
+        sampled, greedy = costs[:, :-1], costs[:, -1]
+        log_probability, entropy = replay(start, logits, tours[:, :-1])
+        if self.recipe.objective == "pg":
+            loss, values = single_candidate_loss(
+                sampled, greedy, log_probability, across=self.processes.average
+            )
+        else:
+            loss, values = multi_candidate_loss(
+                sampled,
+                greedy,
+                log_probability,
+                entropy,
+                n=self.kind.n,
+                entropy_coefficient=self.state.entropy_weight,
+                settings=self.settings,
+                across=self.processes.average,
+            )
+        return loss, torch.stack([values[name] for name in diagnostics(self.recipe)[:-1]])
+
+    def gradients(self) -> Tensor:
+        """Compute this step's gradients in place; returns the stacked diagnostics."""
+        coords, seed = self.draw()
+        start, logits = self.network(coords)
+        tours = rollout(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
+        loss, values = self.loss_of(coords, start, logits, tours)
+        self.state.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        self.processes.average_gradients(self.state.parameters.values())
+        return values
+
+    def __call__(self) -> None:
+        state = self.state
+        values = self.gradients()
+        gradients = [p.grad for p in state.parameters.values()]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if self.recipe.clip:
+            torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
+        state.optimizer.step()
+        state.step += 1
+        if state.average is not None:
+            self._update_average()
+        state.totals += torch.cat((values, norm[None]))
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        """Move the averaged weights: the plain mean of all steps until the window ``1 / (1 - decay)`` is full."""
+        assert self.state.average is not None
+        weight = (1 / self.state.step).clamp_min(1 - self.recipe.averaging)
+        average = list(self.state.average.parameters())
+        change = torch._foreach_sub(list(self.state.parameters.values()), average)
+        torch._foreach_mul_(change, weight)
+        torch._foreach_add_(average, change)
+
+
+class CapturedStep:
+    """A step recorded as one CUDA graph. Making it runs warm-up steps and puts the state back afterwards."""
+
+    def __init__(self, step: Step) -> None:
+        state = step.state
+        before = {
+            group: {name: tensor.clone() for name, tensor in tensors.items()}
+            for group, tensors in state.groups().items()
+        }
+        at = int(state.step.item())
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARMUP_STEPS):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step()
+        state.load(before, at)
+
+    def __call__(self) -> None:
+        self.graph.replay()

@@ -1,0 +1,335 @@
+"""The trainer: runs a recipe's steps, validates, logs, and can be stopped and resumed at any moment."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from georoutenet import __version__
+from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.model import Policy
+from georoutenet.model.weights import read_card, save_weights
+from georoutenet.train.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    random_states,
+    remove_checkpoints,
+    restore_random_states,
+    save_checkpoint,
+)
+from georoutenet.train.distributed import Processes
+from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, duration
+from georoutenet.train.recipe import Recipe
+from georoutenet.train.schedule import batch_kind, entropy_weight, learning_rate
+from georoutenet.train.step import CapturedStep, State, Step, diagnostics
+from georoutenet.train.validation import greedy_length, validation_set
+
+ANNOUNCE_AFTER = 2.0  # seconds of training before speed and time left are worth saying
+
+
+class DivergedError(GeoRouteNetError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training session ended."""
+
+    step: int
+    seconds: float
+    best: float
+    """Lowest mean greedy length on the validation set so far."""
+    last: float
+    finished: bool
+    """Whether the recipe is complete; otherwise the same command goes on."""
+    signal: int | None = None
+
+
+def make_policy(recipe: Recipe) -> Policy:
+    """A new policy, initialized from the recipe's seed."""
+    torch.manual_seed(recipe.seed)
+    return Policy(recipe.policy)
+
+
+def make_steps(
+    state: State, recipe: Recipe, device: torch.device, processes: Processes | None = None
+) -> list[Callable[[], None]]:
+    """One step function for each kind of batch: eager on the CPU, compiled and captured on CUDA."""
+    policy = state.policy
+    assert isinstance(policy, Policy)
+    width = recipe.policy.neighbors + 1  # static shapes; random cities have no ties at the boundary
+
+    def network(coords: Tensor) -> tuple[Tensor, Tensor]:
+        return policy.dense(coords, width)
+
+    on_cuda = device.type == "cuda"
+    steps: list[Callable[[], None]] = []
+    for kind in recipe.batches():
+        compiled = on_cuda and recipe.compile
+        step = Step(state, recipe, kind, network, processes=processes, compiled=compiled)
+        steps.append(CapturedStep(step) if on_cuda and recipe.cuda_graph else step)
+    return steps
+
+
+class Trainer:
+    """One training session of a recipe in the folder ``out``; it goes on from the newest checkpoint there."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: str | Path,
+        *,
+        device: torch.device | str = "cpu",
+        fresh: bool = False,
+        reporter: Reporter | None = None,
+        tensorboard: bool = False,
+        processes: Processes | None = None,
+        validation: Callable[[Policy], float] | None = None,
+    ) -> None:
+        self.began = time.monotonic()
+        self.recipe, self.out, self.device = recipe, Path(out), torch.device(device)
+        self.processes = processes or Processes()
+        self.reporter = reporter or Silent()
+        if recipe.schedule_by == "seconds" and self.processes.count > 1:
+            raise InputError('schedule_by = "seconds" works with one process; use "steps" with several')
+        stored = None if fresh else load_checkpoint(self.out)
+        if stored is not None and (differences := recipe.differences(stored.recipe)):
+            raise InputError(
+                f"{self.out} holds a checkpoint of another recipe ({'; '.join(differences)}). "
+                "Use another --out, the same settings, or --fresh to start again"
+            )
+        if validation is None:
+            coords = validation_set(recipe)
+            validation = partial(greedy_length, coords=coords, batch=recipe.validation_batch)
+        self.validate = validation
+
+        policy = make_policy(recipe)
+        if recipe.precision == "bfloat16":
+            policy.compute_dtype = torch.bfloat16
+        self.state = State(policy, recipe, self.device)
+        self.step, self.instances, self.seconds_before = 0, 0, 0.0
+        self.best = self.last = math.inf
+        if stored is not None:
+            self.step, self.instances, self.seconds_before = stored.step, stored.instances, stored.seconds
+            self.state.load(stored.groups, stored.step)
+            restore_random_states(stored.random_states)
+            self.best, self.last = self._validated("best"), self._validated("last")
+        self.steps = make_steps(self.state, recipe, self.device, self.processes)
+        self.names = diagnostics(recipe)
+        self.logs: list[MetricsFile | TensorBoard] = []
+        if self.processes.is_first:
+            if fresh:
+                remove_checkpoints(self.out)
+            columns = ["step", "instances", "seconds", "learning_rate", "entropy_weight", *self.names]
+            self.logs.append(
+                MetricsFile(self.out / "metrics.csv", [*columns, "validation"], after_step=self.step)
+            )
+            if tensorboard:
+                self.logs.append(TensorBoard(self.out / "tensorboard", after_step=self.step))
+
+    def run(self, *, max_seconds: float = math.inf) -> Outcome:
+        """Train until the recipe is complete, a signal arrives, or ``max_seconds`` since the trainer was made.
+
+        Whatever the reason, the state is in a checkpoint afterwards.
+        """
+        recipe = self.recipe
+        self.clock = time.monotonic()
+        self.session_start = self.logged_at = self.step
+        self.announced = False
+        if self.finished:
+            return self._outcome(None)
+        with _caught_signals() as caught:
+            while not self.finished and not self._must_stop(caught, max_seconds):
+                self._one_step()
+                self._announce(max_seconds)
+                complete = self.finished
+                validating = complete or self._due(recipe.validation_every)
+                checkpointing = complete or self._due(recipe.checkpoint_every)
+                if validating or checkpointing or self.step % recipe.log_every == 0:
+                    self._log(validating)
+                if checkpointing:
+                    self._checkpoint()
+            if self.logged_at != self.step:
+                self._log(False)
+            self._checkpoint()
+        return self._outcome(caught[0] if caught else None)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, over all sessions."""
+        return self.seconds_before + time.monotonic() - self.clock
+
+    @property
+    def finished(self) -> bool:
+        if self.step >= self.recipe.steps:
+            return True
+        if not self.recipe.budget_seconds or (self.processes.count > 1 and self.step % self.recipe.log_every):
+            return False
+        return self.processes.any(self.seconds >= self.recipe.budget_seconds, self.device)
+
+    def _must_stop(self, caught: list[int], max_seconds: float) -> bool:
+        if self.processes.count > 1 and self.step % self.recipe.log_every:
+            return False  # processes agree only now and then
+        stop = bool(caught) or time.monotonic() - self.began >= max_seconds
+        return self.processes.any(stop, self.device)
+
+    def _due(self, every: int) -> bool:
+        return self.step % (every or self.recipe.epoch_steps) == 0
+
+    def _one_step(self) -> None:
+        kind = batch_kind(self.recipe, self.step)
+        self.rate = learning_rate(self.recipe, self.step, self.seconds)
+        self.entropy_weight = entropy_weight(self.recipe, self.step, self.seconds)
+        self.state.rate.fill_(self.rate)
+        self.state.entropy_weight.fill_(self.entropy_weight)
+        self.steps[kind]()
+        self.step += 1
+        self.instances += self.recipe.batches()[kind].batch
+
+    def _announce(self, max_seconds: float) -> None:
+        """The first line: what runs where, how fast, and how long it will take."""
+        passed = time.monotonic() - self.clock
+        if self.announced or not (passed > ANNOUNCE_AFTER or self.step % self.recipe.log_every == 0):
+            return
+        self.announced = True
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+            name = f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        else:
+            name = f"cpu ({torch.get_num_threads()} threads)"
+        taken = self.step - self.session_start
+        rate = taken / max(time.monotonic() - self.clock, 1e-9)
+        per_step = sum(k.batch * k.weight for k in self.recipe.batches())
+        per_step /= sum(k.weight for k in self.recipe.batches())
+        left = (self.recipe.steps - self.step) / rate
+        if self.recipe.budget_seconds:
+            left = min(left, self.recipe.budget_seconds - self.seconds)
+        left = min(left, max_seconds - (time.monotonic() - self.began))
+        self.reporter.line(
+            f"{name} | {self.recipe.precision} | {self._parameter_count():,} parameters | "
+            f"{rate:,.1f} steps/s | {rate * per_step:,.0f} instances/s | {duration(left)} left"
+        )
+
+    def _parameter_count(self) -> int:
+        return sum(p.numel() for p in self.state.parameters.values())
+
+    def _log(self, validating: bool) -> None:
+        """Read the diagnostics since the last log, validate if asked, and write a row."""
+        steps = self.step - self.logged_at
+        means = [value / max(steps, 1) for value in self.state.totals.tolist()]
+        if not all(map(math.isfinite, means)):
+            self._diverged(dict(zip(self.names, means, strict=True)))
+        self.state.totals.zero_()
+        self.logged_at = self.step
+        if not self.processes.is_first:
+            return
+        row: dict[str, Any] = {
+            "step": self.step,
+            "instances": self.instances,
+            "seconds": round(self.seconds, 3),
+            "learning_rate": self.rate,
+            "entropy_weight": self.entropy_weight,
+            **dict(zip(self.names, means, strict=True)),
+            "validation": "",
+        }
+        text = f"loss {row['loss']:.4f}  cost {row['cost']:.4f}  greedy {row['greedy_cost']:.4f}"
+        if validating:
+            row["validation"] = self._validate()
+            text += f"  validation {self.last:.5f} (best {self.best:.5f})"
+        for log in self.logs:
+            log.append(row)
+        self.reporter.progress(self.step, f"{text}  {duration(self.seconds)}")
+
+    def _validate(self) -> float:
+        """Measure the policy to keep; write it down as the best where it is."""
+        policy = self.state.evaluated()
+        assert isinstance(policy, Policy)
+        self.last = self.validate(policy)
+        if self.last < self.best:
+            self.best = self.last
+            self._save_weights("best")
+        return self.last
+
+    def _save_weights(self, name: str) -> None:
+        policy = self.state.evaluated()
+        assert isinstance(policy, Policy)
+        card = {
+            "recipe": self.recipe.to_dict(),
+            "step": self.step,
+            "instances": self.instances,
+            "training_seconds": round(self.seconds, 1),
+            "validation_set": self.recipe.validation,
+            "validation_length": self.last if math.isfinite(self.last) else None,
+            "device": self.device.type,
+            "versions": {"georoutenet": __version__, "torch": torch.__version__},
+        }
+        save_weights(self.out / f"{name}.safetensors", policy, card)
+
+    def _validated(self, name: str) -> float:
+        """The validation length in the header of ``best`` or ``last``, if it is of this recipe."""
+        with suppress(InputError, KeyError, TypeError, ValueError):
+            card = read_card(self.out / f"{name}.safetensors")[1]
+            if not self.recipe.differences(card["recipe"]):
+                return float(card["validation_length"])
+        return math.inf
+
+    def _checkpoint(self) -> None:
+        if not self.processes.is_first:
+            return
+        save_checkpoint(
+            self.out,
+            Checkpoint(
+                self.step,
+                self.seconds,
+                self.instances,
+                self.recipe.to_dict(),
+                self.state.groups(),
+                random_states(),
+            ),
+        )
+        self._save_weights("last")
+
+    def _diverged(self, means: dict[str, float]) -> None:
+        wrong = ", ".join(f"{name} = {value}" for name, value in means.items() if not math.isfinite(value))
+        raise DivergedError(
+            f"training diverged between steps {self.logged_at} and {self.step}: {wrong} "
+            f"(learning rate {self.rate:.3g}, batch {self.recipe.batch}). Checkpoints and kept weights are from "
+            "before; a lower learning_rate, warmup or clip may help"
+        )
+
+    def _outcome(self, caught: int | None) -> Outcome:
+        return Outcome(self.step, self.seconds, self.best, self.last, self.finished, caught)
+
+
+@contextmanager
+def _caught_signals() -> Iterator[list[int]]:
+    """Collect the first SIGINT or SIGTERM instead of dying from it; a second one acts as usual."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
