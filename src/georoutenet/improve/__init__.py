@@ -1,0 +1,1 @@
+"""Tour -> better tour, and first tours without a network."""

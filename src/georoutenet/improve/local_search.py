@@ -1,0 +1,216 @@
+"""Tour in, shorter tour out: chained 3-opt steps with neighbor lists, then local kicks until told to stop.
+
+The local search looks at one city at a time (a queue plays the part of don't-look bits) and makes sequential
+3-opt moves, which include 2-opt and Or-opt, chained a few steps deep in the manner of Lin and Kernighan.
+At the local optimum a segment-local double bridge disturbs a few neighboring edges; only the cities it
+touched are looked at again, and the change is undone unless the tour is no longer than before.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.improve.neighbors import nearest_neighbors, power_of_two_scale, spatial_points
+from georoutenet.improve.stop import Budget, MaxTime, Progress, Stop
+from georoutenet.instance import DistanceRule, Instance
+from georoutenet.tour import Tour, check_tour, tour_length
+
+NEIGHBORS = 8
+SEGMENT = 50
+"""Longest segment of a kick, in cities."""
+SLICE = 0.01
+"""Seconds of compiled work between two looks at the clock."""
+
+
+@dataclass(frozen=True)
+class Improved:
+    """What a search found."""
+
+    tour: Tour
+    length: Any
+    """int under a TSPLIB rule, else float; exactly ``tour_length(instance, tour)``."""
+    iterations: int
+    """Perturbations tried after the first local optimum."""
+    seconds: float
+    history: list[Progress] = field(repr=False)
+    """The given tour, then the state each time the clock was read after an improvement."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search; the tour is the best so far."""
+
+
+def improve(
+    instance: Instance,
+    tour: ArrayLike,
+    *,
+    neighbors: ArrayLike | None = None,
+    stop: Stop = MaxTime(1.0),  # noqa: B008 (frozen)
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Improved:
+    """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
+
+    ``neighbors (n, k)`` are candidate cities per city, best first; the nearest eight when not given. The
+    result is the same for the same seed whenever iterations, not time, end the search. The clock starts
+    with the call, but not before the search is compiled, which happens once per machine and takes seconds.
+    """
+    given = check_tour(tour, instance.n)
+    if not hasattr(stop, "budget"):
+        raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {stop!r}")
+    run = _Run(instance, given, stop, progress)
+    interrupted = False
+    if instance.n >= 4:
+        _compile()
+        run.begin = time.perf_counter()
+        try:
+            run.search(_checked_neighbors(neighbors, instance), seed)
+        except KeyboardInterrupt:
+            interrupted = True
+    return run.result(interrupted)
+
+
+class _Run:
+    """One search: the kernels' arrays, the clock and the record."""
+
+    def __init__(
+        self, instance: Instance, given: Tour, stop: Stop, report: Callable[[Progress], None] | None
+    ) -> None:
+        self.instance, self.given, self.stop, self.report = instance, given, stop, report
+        self.begin = time.perf_counter()
+        self.initial = tour_length(instance, given)
+        self.saved = 0.0
+        self.iterations = 0
+        self.since_improvement = 0
+        self.history = [Progress(0.0, 0, 0, float(self.initial))]
+        self.state: Any = None
+
+    def search(self, neighbors: NDArray[np.int32], seed: int) -> None:
+        from georoutenet.improve import kernels
+
+        rule, x, y, scale = _kernel_coordinates(self.instance)
+        self.state = state = make_search(x, y, neighbors, self.given, seed)
+        # Descend to the first local optimum, then perturb; both in slices short enough for the clock.
+        looks = 100
+        while state.ends[1] > 0 and (left := self._budget()).seconds > 0:
+            began = time.perf_counter()
+            self._record(kernels.descend(state, rule, looks, False) / scale, 0, -1)
+            looks = _next_slice(looks, time.perf_counter() - began, left.seconds)
+        kicks = 10
+        while (left := self._budget()).seconds > 0 and left.iterations > 0:
+            began = time.perf_counter()
+            count = int(min(kicks, left.iterations))
+            gain, last = kernels.perturb(state, rule, count, SEGMENT)
+            self._record(gain / scale, count, last)
+            kicks = _next_slice(count, time.perf_counter() - began, left.seconds)
+
+    def _budget(self) -> Budget:
+        return self.stop.budget(self._progress())
+
+    def _progress(self) -> Progress:
+        return Progress(
+            time.perf_counter() - self.begin,
+            self.iterations,
+            self.since_improvement,
+            float(self.initial) - self.saved,
+        )
+
+    def _record(self, gain: float, iterations: int, last: int) -> None:
+        """Account for a slice of work; ``last`` is its last improving iteration or -1."""
+        self.saved += gain
+        self.iterations += iterations
+        self.since_improvement = iterations - 1 - last if last >= 0 else self.since_improvement + iterations
+        if gain > 0:
+            self.history.append(self._progress())
+        if self.report is not None:
+            self.report(self._progress())
+
+    def result(self, interrupted: bool) -> Improved:
+        tour, length = self.given, self.initial
+        if self.state is not None:
+            found = self.state.tour.astype(np.int64)
+            found_length = tour_length(self.instance, found)
+            if found_length < length:
+                tour, length = found, found_length
+        seconds = time.perf_counter() - self.begin
+        return Improved(tour, length, self.iterations, seconds, self.history, interrupted)
+
+
+def _next_slice(count: int, took: float, left: float) -> int:
+    """How much work to do before the clock is read again; grows at most fourfold."""
+    fits = count * min(SLICE, left) / max(took, 1e-9)
+    return max(1, int(min(fits, 4.0 * count)))
+
+
+def make_search(
+    x: NDArray[np.float64], y: NDArray[np.float64], neighbors: NDArray[np.int32], tour: Tour, seed: int
+) -> Any:
+    """The kernels' state for a tour, with every city queued in tour order."""
+    from georoutenet.improve import kernels
+
+    n = len(x)
+    order = tour.astype(np.int32)
+    position = np.empty(n, dtype=np.int32)
+    position[order] = np.arange(n, dtype=np.int32)
+    return kernels.Search(
+        x=x,
+        y=y,
+        neighbors=np.ascontiguousarray(neighbors, dtype=np.int32),
+        tour=order,
+        position=position,
+        queue=order.copy(),
+        queued=np.ones(n, dtype=np.bool_),
+        ends=np.array([0, n], dtype=np.int64),
+        log=np.zeros((kernels.LOG, 2), dtype=np.int64),
+        logged=np.zeros(1, dtype=np.int64),
+        touched=np.zeros(6 * kernels.DEPTH, dtype=np.int32),
+        random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),  # never 0
+    )
+
+
+def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
+    """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
+    from georoutenet.improve import kernels
+
+    coordinates, scale = instance.coordinates, 1.0
+    if instance.rule is DistanceRule.EUCLIDEAN:
+        scale = power_of_two_scale(coordinates)
+        coordinates = coordinates * scale
+    elif instance.rule is DistanceRule.GEO:  # TSPLIB's degrees.minutes and its value of pi
+        degrees = np.trunc(coordinates)
+        coordinates = 3.141592 * (degrees + 5.0 * (coordinates - degrees) / 3.0) / 180.0
+    x, y = np.ascontiguousarray(coordinates.T)
+    return getattr(kernels, instance.rule.value), x, y, scale
+
+
+def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArray[np.int32]:
+    n = instance.n
+    if neighbors is None:
+        return nearest_neighbors(spatial_points(instance), NEIGHBORS)
+    lists = np.asarray(neighbors)
+    if lists.ndim != 2 or len(lists) != n or not np.issubdtype(lists.dtype, np.integer):
+        raise InputError(f"neighbors must be whole city numbers of shape ({n}, k), got {lists.dtype} {lists.shape}")
+    if lists.size and (lists.min() < 0 or lists.max() >= n):
+        raise InputError(f"neighbors must be cities in 0..{n - 1}, got {lists.min()}..{lists.max()}")
+    if (lists == np.arange(n)[:, None]).any():
+        raise InputError("a city cannot be a neighbor of itself")
+    return lists.astype(np.int32)
+
+
+@functools.cache
+def _compile() -> None:
+    """Run the kernels once on a tiny instance, so that no time limit is spent on compiling them."""
+    from georoutenet.improve import kernels
+
+    angles = np.arange(8) * (math.pi / 4)
+    x, y = np.cos(angles), np.sin(angles)
+    state = make_search(x, y, nearest_neighbors(np.stack([x, y], axis=1), 5), np.arange(8), 0)
+    kernels.descend(state, kernels.EUCLIDEAN, 8, False)
+    kernels.perturb(state, kernels.EUCLIDEAN, 1, 1)

@@ -1,0 +1,93 @@
+"""When a search ends: small objects that can be combined, e.g. ``AnyOf(MaxTime(2), NoImprovement(10_000))``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from georoutenet.errors import InputError
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands."""
+
+    seconds: float
+    iterations: int
+    since_improvement: int
+    """Iterations since the last one that made the tour shorter."""
+    length: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is left; the search ends when either is used up."""
+
+    seconds: float = math.inf
+    iterations: float = math.inf
+
+
+class Stop(Protocol):
+    def budget(self, progress: Progress) -> Budget: ...
+
+
+@dataclass(frozen=True)
+class MaxTime:
+    """Stop after ``seconds`` of wall-clock time."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise InputError(f"MaxTime needs seconds >= 0, got {self.seconds}")
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=self.seconds - progress.seconds)
+
+
+@dataclass(frozen=True)
+class MaxIterations:
+    """Stop after ``iterations`` perturbations; 0 stops at the first local optimum."""
+
+    iterations: int
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0 or int(self.iterations) != self.iterations:
+            raise InputError(f"MaxIterations needs a whole number >= 0, got {self.iterations}")
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(iterations=self.iterations - progress.iterations)
+
+
+@dataclass(frozen=True)
+class NoImprovement:
+    """Stop after ``iterations`` perturbations in a row that did not shorten the tour."""
+
+    iterations: int
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0 or int(self.iterations) != self.iterations:
+            raise InputError(f"NoImprovement needs a whole number >= 0, got {self.iterations}")
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(iterations=self.iterations - progress.since_improvement)
+
+
+@dataclass(frozen=True, init=False)
+class AnyOf:
+    """Stop as soon as one of several criteria is met."""
+
+    criteria: tuple[Stop, ...]
+
+    def __init__(self, *criteria: Stop) -> None:
+        if not criteria:
+            raise InputError("AnyOf needs at least one stopping criterion, got none")
+        for criterion in criteria:
+            if not hasattr(criterion, "budget"):
+                raise InputError(f"AnyOf takes stopping criteria such as MaxTime(1.0), got {criterion!r}")
+        object.__setattr__(self, "criteria", criteria)
+
+    def budget(self, progress: Progress) -> Budget:
+        budgets = [criterion.budget(progress) for criterion in self.criteria]
+        return Budget(min(b.seconds for b in budgets), min(b.iterations for b in budgets))
