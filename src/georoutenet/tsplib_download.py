@@ -44,7 +44,7 @@ def download_tsplib(
     progress: Callable[[int, int, str], None] | None = None,
     timeout: float = 30.0,
 ) -> list[Path]:
-    """Fetch ``<address>/<file>.gz`` for every file of the table, unpack into ``folder``, return the new files.
+    """Fetch ``<address>/<file>.gz`` for every file of the table, unpack into ``folder``; return new files.
 
     Files already there with the right contents are not fetched again, so an interrupted download resumes.
     ``address`` is, in this order, the argument, ``$GEOROUTENET_TSPLIB_ADDRESS`` or TSPLIB's home.
@@ -68,7 +68,10 @@ def download_tsplib(
             except (OSError, HTTPException) as error:
                 # Stop at the first: without network every file would wait for its own timeout.
                 reason = getattr(error, "reason", None) or error
-                raise DownloadError(f"cannot fetch {address}{name}.gz: {reason}") from None
+                raise DownloadError(
+                    f"cannot fetch {address}{name}.gz: {reason}; another mirror can be named in "
+                    "GEOROUTENET_TSPLIB_ADDRESS, files you have in GEOROUTENET_TSPLIB"
+                ) from None
             else:
                 with atomic_write(path, "wb") as file:
                     file.write(data)

@@ -13,15 +13,22 @@ def register(app: typer.Typer) -> None:
 
 
 def length(
-    cities: Annotated[Path, typer.Argument(help="Cities: .tsp, .csv, .txt or .npy (also gzipped), - for stdin.")],
-    tour: Annotated[Path, typer.Argument(help="The tour: .tour, .opt.tour, .csv or .json.")],
+    cities: Annotated[
+        Path, typer.Argument(help="Cities: .tsp, .csv, .txt or .npy (also gzipped), - for stdin.")
+    ],
+    tour: Annotated[Path, typer.Argument(help="The tour: .tour, .opt.tour, .csv or .json (also gzipped).")],
+    open_path: Annotated[
+        bool, typer.Option("--open", help="Leave out the way back to the first city.")
+    ] = False,
 ) -> None:
-    """Print the length of a tour under the rule of the cities' file, and its gap where the optimum is known."""
+    """Print the length of a tour under the rule of its cities, and the gap where the optimum is known."""
     from georoutenet.files import read_instance, read_tour
     from georoutenet.tour import gap, tour_length
 
     instance = read_instance(cities)
-    measured = tour_length(instance, read_tour(tour, instance.n))
-    typer.echo(f"{instance.name}: {instance.n} cities, {instance.rule.value}, length {measured}")
-    if instance.optimum is not None:
+    measured = tour_length(instance, read_tour(tour, instance.n), closed=not open_path)
+    unit = " km" if instance.latlon is not None else ""
+    kind = "open path, " if open_path else ""
+    typer.echo(f"{instance.name}: {instance.n} cities, {instance.rule.value}, {kind}length {measured}{unit}")
+    if instance.optimum is not None and not open_path:  # optima are those of closed tours
         typer.echo(f"optimum {instance.optimum:.15g}, gap {gap(measured, instance.optimum):.4f} %")
