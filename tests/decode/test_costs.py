@@ -31,7 +31,7 @@ def test_torch_and_exact_costs_equal_tour_length(n: int, closed: bool) -> None:
     torch.testing.assert_close(exact_costs(instances, tours, closed=closed), wanted)
 
 
-def test_costs_have_gradients_without_nan_at_equal_points() -> None:
+def test_equal_points_and_dtype() -> None:
     coordinates = torch.tensor([[[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]])
     cost = tour_costs(coordinates, torch.tensor([[[0, 1, 2]]]))
     assert cost.tolist() == [[2.0]]

@@ -2,7 +2,7 @@
 
 from georoutenet.decode.common import Decoded
 from georoutenet.decode.costs import exact_costs, tour_costs
-from georoutenet.decode.decoders import greedy, rollout, sample
+from georoutenet.decode.decoders import beam, greedy, rollout, sample
 from georoutenet.decode.replay import replay
 
-__all__ = ["Decoded", "exact_costs", "greedy", "replay", "rollout", "sample", "tour_costs"]
+__all__ = ["Decoded", "beam", "exact_costs", "greedy", "replay", "rollout", "sample", "tour_costs"]

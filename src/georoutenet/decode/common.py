@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -122,15 +122,3 @@ def whole(name: str, value: int, *, least: int = 1) -> int:
     if isinstance(value, bool) or int(value) != value or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
-
-
-def with_lengths(decoded: Decoded, lengths: Tensor, *, keep: int) -> Decoded:
-    """The ``keep`` cheapest tours of each instance, cheapest first; ties stay in the decoder's order."""
-    order = torch.sort(lengths, dim=1, stable=True).indices[:, :keep]
-    tours = decoded.tours.gather(1, order[:, :, None].expand(-1, -1, decoded.tours.shape[2]))
-    log_probabilities = decoded.log_probabilities
-    if log_probabilities is not None:
-        log_probabilities = log_probabilities.gather(1, order)
-    return replace(
-        decoded, tours=tours, log_probabilities=log_probabilities, lengths=lengths.gather(1, order)
-    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from georoutenet.decode.beam_task import choose, prepare_beam
 from georoutenet.decode.common import Backend, City, Decoded, choose_backend, prepare, whole
+from georoutenet.decode.costs import as_instances
 from georoutenet.decode.randomness import check_seed
+from georoutenet.instance import Instance
 from georoutenet.model.scores import Scores
 
 
@@ -60,6 +66,48 @@ def sample(
     from georoutenet.decode import reference
 
     return reference.sample(task, samples, check_seed(seed))
+
+
+@torch.no_grad()
+def beam(
+    scores: Scores,
+    width: int,
+    *,
+    coordinates: Tensor | ArrayLike | None = None,
+    instances: Sequence[Instance] | None = None,
+    keep: int = 1,
+    dominance: bool = False,
+    temperature: float = 1.0,
+    length_weight: float = 0.0,
+    start: City = None,
+    end: City = None,
+    closed: bool = True,
+    backend: Backend = "auto",
+) -> Decoded:
+    """The cheapest of the ``width`` most probable tours that a beam finds; ``tours (B, keep, n)``.
+
+    The first step takes the ``min(width, n)`` most probable start cities; every later step keeps the
+    ``width`` best children over all unvisited cities by cumulative log-probability, in float32. Ties go
+    to the lower (parent, city). The cost is the Euclidean length in ``coordinates (B, n, 2)`` or each
+    instance's own rule; without a cost the most probable tours are returned. ``keep`` asks for that many
+    tours, best first (fewer where the beam holds fewer).
+
+    Settings beyond the paper: ``dominance`` keeps, of partial tours with the same first city, visited set
+    and last city, the shortest; ``temperature`` divides the logits; ``length_weight`` ranks by
+    log-probability minus that many times the length so far (larger side of the instance = 1).
+    """
+    width, keep = whole("width", width), whole("keep", keep)
+    which = choose_backend(backend, scores.start.device, sparse=not scores.is_dense)
+    costs = as_instances(scores.batch_size, scores.n, coordinates=coordinates, instances=instances)
+    plain = prepare(scores, start=start, end=end, temperature=temperature)
+    task = prepare_beam(plain, costs, dominance=dominance, length_weight=length_weight, closed=closed)
+    if which == "numba":
+        from georoutenet.decode import numba_beam
+
+        return choose(task, numba_beam.beams(task, width), keep)
+    from georoutenet.decode import reference
+
+    return choose(task, [reference.beam(task, b, width) for b in range(scores.batch_size)], keep)
 
 
 @torch.no_grad()

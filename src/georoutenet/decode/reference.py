@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from georoutenet.decode.beam_task import BeamTask
 from georoutenet.decode.common import FLOOR, Decoded, Task
 from georoutenet.decode.randomness import tour_keys, uniforms
 
@@ -76,3 +77,58 @@ def greedy(task: Task) -> Decoded:
 def sample(task: Task, samples: int, seed: int) -> Decoded:
     """Independent tours from Eq. tour_factorization."""
     return construct(task, samples, seed)
+
+
+def beam(task: BeamTask, b: int, width: int) -> tuple[Tensor, Tensor]:
+    """Beam search for instance ``b``: tours ``(W', n)``, best rank first, and their log-probabilities."""
+    n = task.shape[1]
+    start, end = task.start[b], int(task.end[b])
+    first = torch.sort(start, descending=True, stable=True).indices[: int((start > -torch.inf).sum())][:width]
+    tours = first[:, None]
+    rank = start[first]
+    log_probability = rank
+    length = torch.zeros(len(first), dtype=torch.float64, device=start.device)
+    for step in range(1, n):
+        city = tours[:, -1]
+        allowed = torch.ones(len(tours), n, dtype=torch.bool, device=start.device).scatter(1, tours, False)
+        if end >= 0 and step < n - 1:
+            allowed[:, end] = False
+        instance = torch.full_like(city, b)
+        logits = unvisited_logits(task, instance, city, allowed)
+        normalizer = log_normalizer(logits)[:, None]
+        ranks = rank[:, None] + (task.values[instance, city].masked_fill(~allowed, -torch.inf) - normalizer)
+        order = torch.sort(ranks.reshape(-1), descending=True, stable=True).indices[: int(allowed.sum())]
+        if task.dominance:
+            order = _undominated(task, b, order, tours, length, ranks.reshape(-1), width)
+        order = order[:width]
+        parent, chosen = order // n, order % n
+        if task.distances is not None:
+            length = length[parent] + task.distances[b][city[parent], chosen]
+        rank = ranks[parent, chosen]
+        log_probability = log_probability[parent] + (logits - normalizer)[parent, chosen]
+        tours = torch.cat([tours[parent], chosen[:, None]], dim=1)
+    return tours, log_probability
+
+
+def _undominated(
+    task: BeamTask, b: int, order: Tensor, tours: Tensor, length: Tensor, ranks: Tensor, width: int
+) -> Tensor:
+    """Children from best to worst rank, each state once: the shortest of those seen stands for it.
+
+    A state is what the rest of a tour depends on: the visited set, the last city and, when the tour has to
+    return there, the first. The walk ends at the first child that would open state ``width + 1``.
+    """
+    assert task.distances is not None
+    n = task.shape[1]
+    kept: dict[tuple[int, frozenset[int], int], tuple[float, int]] = {}
+    for child in order.tolist():
+        path = tours[child // n].tolist()
+        city = child % n
+        state = (path[0] if task.closed else -1, frozenset(path), city)
+        total = float(length[child // n] + task.distances[b][path[-1], city])
+        if state not in kept and len(kept) == width:
+            break
+        if state not in kept or total < kept[state][0]:
+            kept[state] = (total, child)
+    children = torch.tensor(sorted(child for _, child in kept.values()), device=order.device)
+    return children[torch.sort(ranks[children], descending=True, stable=True).indices]
