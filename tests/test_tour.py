@@ -117,6 +117,10 @@ def test_many_tours_at_once_agree_with_one_at_a_time() -> None:
         np.testing.assert_array_equal(tour_lengths(points, orders.astype(np.uint8)), lengths)
 
 
+def test_an_empty_batch_has_no_lengths() -> None:
+    assert tour_lengths(np.zeros((0, 5, 2)), np.zeros((0, 3, 5), dtype=int)).shape == (0, 3)
+
+
 @pytest.mark.parametrize(
     ("points", "tours"), [((3, 4, 2), (2, 4)), ((4, 2), (1, 4)), ((3, 4, 3), (3, 4)), ((3, 4, 2), (3,))]
 )

@@ -25,7 +25,7 @@ from georoutenet.tour import is_permutation, tour_length
 from georoutenet.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
 
 SNIPPETS = [
-    "\n", "\r\n", "\r", " ", "\t", "\0", "-1", "0", "1", "2", "99999999999999999999", "1e308", "-1e400", "inf",
+    "\n", "\r\n", "\r", " ", "\t", "\0", "-1", "0", "1", "2", "9999999999999999999", "1e308", "-1e400", "inf",
     "nan", "-", "+", ".", "e", ":", " : ", "_", "EOF\n", "NAME : x\n", "TYPE : ATSP\n", "TYPE : TOUR\n",
     "DIMENSION : 1000000000000\n", "DIMENSION : -1\n", "EDGE_WEIGHT_TYPE : GEO\n", "NODE_COORD_SECTION\n",
     "DISPLAY_DATA_SECTION\n", "TOUR_SECTION\n", "FIXED_EDGES_SECTION\n", "COMMENT", "ä", "\u2028", "\ufeff",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,20 +67,22 @@ def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64
     ``coordinates (B, n, 2)`` with ``tours (B, n)`` gives ``(B,)``; ``tours (B, M, n)`` gives ``(B, M)``.
     The tours are trusted to be permutations.
     """
-    points = np.asarray(coordinates, dtype=np.float64)
+    points = np.ascontiguousarray(coordinates, dtype=np.float64)
     order = np.asarray(tours)
-    if (
-        points.ndim != 3
-        or points.shape[2] != 2
-        or order.ndim not in (2, 3)
-        or order.shape[0] != points.shape[0]
-    ):
-        raise InputError(f"coordinates {points.shape} and tours {order.shape} do not fit together")
-    x, y = points[..., 0], points[..., 1]
-    flat = order.reshape(len(order), -1).astype(np.int64, copy=False)
-    x = np.take_along_axis(x, flat, axis=1).reshape(order.shape)
-    y = np.take_along_axis(y, flat, axis=1).reshape(order.shape)
-    return np.hypot(x - np.roll(x, -1, axis=-1), y - np.roll(y, -1, axis=-1)).sum(axis=-1)
+    fits = points.ndim == 3 and points.shape[2] == 2 and order.ndim in (2, 3) and len(order) == len(points)
+    if not fits or not np.issubdtype(order.dtype, np.integer):
+        raise InputError(
+            f"coordinates {points.shape} and tours {order.shape} {order.dtype} do not fit together; "
+            "expected (B, n, 2) with whole numbers (B, n) or (B, M, n)"
+        )
+    # As complex numbers: one gather instead of two, and NumPy's absolute value is faster than its hypot.
+    plane = points.view(np.complex128)[..., 0]
+    flat = order.reshape(len(order), math.prod(order.shape[1:])).astype(np.int64, copy=False)
+    visited = np.take_along_axis(plane, flat, axis=1).reshape(order.shape)
+    edges = np.empty_like(visited)
+    np.subtract(visited[..., 1:], visited[..., :-1], out=edges[..., 1:])
+    np.subtract(visited[..., :1], visited[..., -1:], out=edges[..., :1])
+    return np.abs(edges).sum(axis=-1)
 
 
 def gap(length: ArrayLike, reference: ArrayLike) -> Any:
