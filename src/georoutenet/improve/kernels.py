@@ -21,6 +21,10 @@ TOLERANCE = 1e-12
 DEPTH = 3
 """3-opt steps chained at most before a search from one city gives up."""
 
+REACH = 50_000
+"""Steps of the tour that a move may span: reversing a longer stretch costs more than the gain is worth.
+Measured at 100,000 cities, 15 s: 50,000 and 25,000 equal, 3,000 worse by 0.2 %, 1,000 by 0.4 %."""
+
 LOG = 1024
 """Reversals that one kick and its repair may take; the repair stops short of it."""
 
@@ -169,6 +173,7 @@ def step(search, rule, level, t1, t2, forward, gain):
     gain open and returns (that gain, t6): the caller may go on from t1, t6. (0, -1) when there is neither.
     """
     x, y, neighbors = search.x, search.y, search.neighbors
+    n = len(x)
     best, best_kind = TOLERANCE, -1
     b3 = b4 = b5 = b6 = t2
     for near in range(neighbors.shape[1]):
@@ -179,6 +184,8 @@ def step(search, rule, level, t1, t2, forward, gain):
         if t3 == t1 or t3 == following(search, t2, forward) or t3 == following(search, t2, not forward):
             continue
         rank3 = rank(search, t2, t3, forward)
+        if min(rank3, n - rank3) > REACH:
+            continue
         for side in range(2):
             t4 = following(search, t3, side == 1)
             if not forward:
@@ -198,6 +205,8 @@ def step(search, rule, level, t1, t2, forward, gain):
                 if t5 == t3 or t5 == following(search, t4, True) or t5 == following(search, t4, False):
                     continue
                 rank5 = rank(search, t2, t5, forward)
+                if min(rank5, n - rank5) > REACH:
+                    continue
                 if side == 0:
                     if t5 == t1:
                         continue

@@ -196,7 +196,9 @@ def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArr
         return nearest_neighbors(spatial_points(instance), NEIGHBORS)
     lists = np.asarray(neighbors)
     if lists.ndim != 2 or len(lists) != n or not np.issubdtype(lists.dtype, np.integer):
-        raise InputError(f"neighbors must be whole city numbers of shape ({n}, k), got {lists.dtype} {lists.shape}")
+        raise InputError(
+            f"neighbors must be whole city numbers of shape ({n}, k), got {lists.dtype} {lists.shape}"
+        )
     if lists.size and (lists.min() < 0 or lists.max() >= n):
         raise InputError(f"neighbors must be cities in 0..{n - 1}, got {lists.min()}..{lists.max()}")
     if (lists == np.arange(n)[:, None]).any():
