@@ -68,6 +68,8 @@ def make_references(
     Instances whose tour is proven optimal are left out. Where ``folder`` holds nothing yet, the packaged
     references are the start; where these are missing too, some pass must cover every instance.
     """
+    if not data.is_random:
+        raise InputError(f"{data.name} has published optima instead of reference tours")
     if workers < 1:
         raise InputError(f"the number of workers must be >= 1, got {workers}")
     for each in passes:

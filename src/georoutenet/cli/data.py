@@ -1,0 +1,144 @@
+"""``georoutenet data``: the named data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from georoutenet.evaluate.datasets import Dataset
+
+data = typer.Typer(
+    name="data", help="The named data sets: list, show, make, and fetch TSPLIB.", no_args_is_help=True
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(data)
+
+
+@data.command("list")
+def list_sets() -> None:
+    """List every data set with its role, size and whether reference tours are packaged."""
+    from georoutenet.evaluate.datasets import DATASETS
+    from georoutenet.evaluate.references import has_references
+
+    typer.echo(f"{'name':13} {'role':11} {'instances':>9} {'n':>5}  {'references':10}  what")
+    for each in DATASETS.values():
+        known = ("yes" if has_references(each.name) else "no") if each.is_random else "published"
+        size = "" if each.n is None else str(each.n)
+        row = f"{each.name:13} {each.role:11} {each.count:>9,} {size:>5}  {known:10}  {each.description}"
+        typer.echo(row)
+
+
+@data.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="Name of the data set; see 'georoutenet data list'.")],
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the first instances and their reference tours to this file.")
+    ] = None,
+    instances: Annotated[int, typer.Option(min=1, max=100, help="How many instances to draw.")] = 6,
+) -> None:
+    """Describe a data set: role, seed, SHA-256, mean reference length and how much of it is proven."""
+    from georoutenet.evaluate.datasets import dataset
+    from georoutenet.evaluate.references import has_references, load_references
+    from georoutenet.tsplib import tsplib_names
+
+    each = dataset(name)
+    typer.echo(f"{each.name}: {each.description}")
+    typer.echo(f"role        {each.role}")
+    if not each.is_random:
+        typer.echo(f"instances   {each.count}: {', '.join(tsplib_names(each.name))}")
+        typer.echo("references  the published optima")
+    else:
+        typer.echo(f"instances   {each.count:,} of {each.n} cities")
+        typer.echo(f"generator   {each.generator}, seed {each.seed}")
+        typer.echo(f"SHA-256     {each.sha256}")
+        if has_references(name):
+            known = load_references(name)
+            typer.echo(
+                f"references  mean length {known.mean:.6f}, {known.proven.sum():,} of {known.count:,} proven"
+            )
+            for entry in known.info:
+                typer.echo(f"            {entry['solver']} on {entry['instances']:,} instances")
+        else:
+            typer.echo(f"references  none; make them with: georoutenet reference {name}")
+    if plot is not None:
+        _draw(each, plot, instances)
+        typer.echo(f"drawn to {plot}")
+
+
+@data.command("make")
+def make(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets; all random ones by default.")
+    ] = None,
+) -> None:
+    """Generate data sets, check their SHA-256 and write them to the user cache as .npy files."""
+    from georoutenet.evaluate.datasets import DATASETS, dataset
+
+    chosen = [dataset(name) for name in names] if names else [d for d in DATASETS.values() if d.is_random]
+    for each in chosen:
+        typer.echo(f"{each.name:13} {each.make()}")
+
+
+@data.command("tsplib")
+def tsplib(
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to put the files; by default the user cache.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="A mirror, http:// or https://.")] = None,
+) -> None:
+    """Download TSPLIB's instances and optimal tours, each checked by its SHA-256; can be resumed."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from georoutenet.cache import cache_folder
+    from georoutenet.tsplib_download import download_tsplib
+
+    target = cache_folder() / "tsplib" if folder is None else folder
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("TSPLIB", total=None)
+        fetched = download_tsplib(
+            target,
+            address=address,
+            progress=lambda done, total, file: bar.update(task, completed=done, total=total),
+        )
+    typer.echo(f"{len(fetched)} files fetched to {target}")
+
+
+def _draw(each: Dataset, path: Path, instances: int) -> None:
+    """Panels of the first instances, with the reference (or published optimal) tour where one is known."""
+    from itertools import islice
+
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from georoutenet.atomic import atomic_write
+    from georoutenet.errors import InputError
+    from georoutenet.evaluate.references import has_references, load_references
+
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("png", "svg", "pdf"):
+        raise InputError(f"{path}: a picture ends in .png, .svg or .pdf")
+    shown = list(islice(each.instances(), instances))
+    tours = load_references(each.name).tours if each.is_random and has_references(each.name) else None
+    columns = min(len(shown), 3 if len(shown) <= 6 else 5)
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(3 * columns, 3 * rows + 0.3), layout="constrained")
+    figure.suptitle(each.name)
+    for index, panel in enumerate(figure.subplots(rows, columns, squeeze=False).flat):
+        panel.set(xticks=[], yticks=[], aspect="equal")
+        if index >= len(shown):
+            panel.set_axis_off()
+            continue
+        cities = shown[index].coordinates
+        if tours is not None:
+            tour = tours[index].astype(np.int64)
+            panel.plot(*cities[np.append(tour, tour[0])].T, color="tab:blue", linewidth=0.8)
+        panel.plot(*cities.T, ".", color="black", markersize=3)
+        panel.set_title(shown[index].name, fontsize="small")
+    with atomic_write(path, "wb") as file:
+        figure.savefig(file, format=kind, dpi=120)
