@@ -47,7 +47,9 @@ def tasks(folder: Path) -> dict[str, tuple[Callable[[], object], float | None]]:
     generator = np.random.default_rng(0)
     coordinates = generator.random((10_000, 100, 2))
     tours = generator.permuted(np.tile(np.arange(100), (10_000, 1)), axis=1)
-    many = Instance(generator.integers(0, 10**6, (100_000, 2)), name="many", rule=DistanceRule.EUC_2D)
+    many = Instance(
+        generator.integers(0, 10**6, (100_000, 2)).astype(float), name="many", rule=DistanceRule.EUC_2D
+    )
     write_instance(folder / "many.tsp", many)
     write_instance(folder / "many.csv", many)
     order = generator.permutation(many.n)

@@ -117,6 +117,18 @@ def test_many_tours_at_once_agree_with_one_at_a_time() -> None:
         np.testing.assert_array_equal(tour_lengths(points, orders.astype(np.uint8)), lengths)
 
 
+def test_more_tours_than_one_block() -> None:
+    generator = np.random.default_rng(2)
+    points = generator.random((5, 1000, 2))
+    orders = generator.permuted(np.tile(np.arange(1000), (5, 60, 1)), axis=-1)
+    lengths = tour_lengths(points, orders)
+    for b in range(5):
+        np.testing.assert_allclose(
+            lengths[b], tour_lengths(points[b : b + 1], orders[b : b + 1])[0], rtol=1e-13
+        )
+        assert lengths[b, -1] == pytest.approx(tour_length(Instance(points[b]), orders[b, -1]), rel=1e-13)
+
+
 def test_an_empty_batch_has_no_lengths() -> None:
     assert tour_lengths(np.zeros((0, 5, 2)), np.zeros((0, 3, 5), dtype=int)).shape == (0, 3)
 

@@ -77,12 +77,19 @@ def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64
         )
     # As complex numbers: one gather instead of two, and NumPy's absolute value is faster than its hypot.
     plane = points.view(np.complex128)[..., 0]
-    flat = order.reshape(len(order), math.prod(order.shape[1:])).astype(np.int64, copy=False)
-    visited = np.take_along_axis(plane, flat, axis=1).reshape(order.shape)
-    edges = np.empty_like(visited)
-    np.subtract(visited[..., 1:], visited[..., :-1], out=edges[..., 1:])
-    np.subtract(visited[..., :1], visited[..., -1:], out=edges[..., :1])
-    return np.abs(edges).sum(axis=-1)
+    flat = order.reshape(len(order), math.prod(order.shape[1:]))
+    lengths = np.empty(order.shape[:-1])
+    # In blocks whose temporaries stay in the processor's cache.
+    block = max(1, 2**17 // max(1, flat.shape[1]))
+    for first in range(0, len(order), block):
+        part = slice(first, first + block)
+        visited = np.take_along_axis(plane[part], flat[part].astype(np.int64, copy=False), axis=1)
+        visited = visited.reshape(order[part].shape)
+        edges = np.empty_like(visited)
+        np.subtract(visited[..., 1:], visited[..., :-1], out=edges[..., 1:])
+        np.subtract(visited[..., :1], visited[..., -1:], out=edges[..., :1])
+        lengths[part] = np.abs(edges).sum(axis=-1)
+    return lengths
 
 
 def gap(length: ArrayLike, reference: ArrayLike) -> Any:
