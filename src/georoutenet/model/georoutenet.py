@@ -137,7 +137,23 @@ class Layer(nn.Module):
 
     def edge(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eqs. edge_proposal and edge_update, with ``source = W_s h_i`` and ``target = W_t h_j``."""
-        return self.edge_norm(e + functional.silu(self.edge_update(e) + source + target))
+        proposal = self.edge_update(e).add_(source).add_(target)  # in place: these tensors are the large ones
+        return self.edge_norm(functional.silu(proposal).add_(e))
+
+    def edge_fused(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """`edge` for all pairs of sources ``(B, m, 1, d)`` and targets ``(B, 1, n, d)`` in one kernel."""
+        from georoutenet.model.edge_update_triton import edge_update
+
+        update, norm = self.edge_update, self.edge_norm
+        return edge_update(
+            e,
+            source.squeeze(2),
+            target.squeeze(1),
+            update.weight.to(e.dtype),
+            update.bias,
+            norm.weight,
+            norm.bias,
+        )
 
 
 class GeoRouteNet(nn.Module):
@@ -193,12 +209,15 @@ class GeoRouteNet(nn.Module):
                     e[block] = layer.edge(e[block], source[:, r].unsqueeze(2), take(target, row.index, pick))
         return NodeStates(layer.start_attention.distribution(s, x), sources, targets)
 
-    def edges(self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+    def edges(
+        self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor], *, fused: bool = False
+    ) -> Tensor:
         """The edge tower: logits of pairs from their distances and both projections per layer.
 
         Projections broadcast against each other to ``(..., d)``; ``distance`` and the result are ``(...)``.
+        ``fused`` (sources ``(B, m, 1, d)``, targets ``(B, 1, n, d)``, on a GPU) uses the Triton kernels.
         """
         e = self.edge_states(distance, sources[0].dtype)
         for layer, source, target in zip(self.layers, sources, targets, strict=True):
-            e = layer.edge(e, source, target)
+            e = layer.edge_fused(e, source, target) if fused else layer.edge(e, source, target)
         return edge_logits(self.edge_head, e)

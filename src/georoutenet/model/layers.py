@@ -42,8 +42,8 @@ def take(x: Tensor, index: Tensor, selection: Tensor | None = None) -> Tensor:
     batch, n, width = index.shape
     if selection is not None:
         return (selection.flatten(1, 2).to(x.dtype) @ x).view(batch, n, width, x.shape[-1])
-    flat = index.flatten(1).unsqueeze(-1).expand(-1, -1, x.shape[-1])
-    return x.gather(1, flat).view(batch, n, width, x.shape[-1])
+    rows = index + torch.arange(batch, device=index.device).view(-1, 1, 1) * x.shape[1]
+    return x.flatten(0, 1).index_select(0, rows.flatten()).view(batch, n, width, x.shape[-1])
 
 
 class StartAttention(nn.Module):

@@ -31,7 +31,8 @@ class Policy(nn.Module):
     ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
-    distances, softmaxes, norms and logits stay in float32 or better. ``statistics`` matters to NAR4TSP alone
+    distances, softmaxes, norms and logits stay in float32 or better. ``fused`` runs GeoRouteNet's dense edge
+    tower in Triton kernels (CUDA, power-of-two ``hidden``). ``statistics`` matters to NAR4TSP alone
     and only in evaluation mode; in training mode its norms always use the batch.
     """
 
@@ -43,6 +44,7 @@ class Policy(nn.Module):
         self.compute_dtype: torch.dtype | None = None
         self.statistics = "frozen"
         self.pairs_per_block: int | None = None
+        self.fused = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,7 +87,10 @@ class Policy(nn.Module):
             distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
-            logits.append(self.encoder.edges(distance, sources, targets))
+            if self.fused and isinstance(self.encoder, GeoRouteNet):
+                logits.append(self.encoder.edges(distance, sources, targets, fused=True))
+            else:
+                logits.append(self.encoder.edges(distance, sources, targets))
         return states.start, torch.cat(logits, 1)
 
     @torch.no_grad()

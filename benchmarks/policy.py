@@ -1,0 +1,131 @@
+"""Time and memory of the policy's scores on the CPU, against the dense formulation the paper describes.
+
+    python benchmarks/policy.py [--large]
+
+Each measurement runs in a process of its own, so that peak memory is its own; both formulations of a row
+run one after the other on the same machine. Results are appended to benchmarks/results/policy.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import math
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from georoutenet.model import Policy
+from georoutenet.model.geometry import pair_distances
+from georoutenet.model.georoutenet import node_features
+from georoutenet.model.layers import split_heads
+
+RESULTS = Path(__file__).parent / "results" / "policy.csv"
+
+
+def materialized(policy: Policy, coords: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The dense formulation as the paper states it: all edge states, edge values and attention logits."""
+    net = policy.encoder
+    batch, n, _ = coords.shape
+    d = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
+    mask = d <= d.kthvalue(min(11, n), dim=-1, keepdim=True).values
+    h = net.node_input(node_features(coords))
+    e = net.edge_input(net.rbf(d))
+    s = net.start["query"].expand(batch, -1)
+    history = [h]
+    for number, layer in enumerate(net.layers):
+        q, k, v = (split_heads(part(h), layer.heads) for part in (layer.query, layer.key, layer.value))
+        scores = torch.einsum("bihq,bjhq->bijh", q, k) / math.sqrt(q.shape[-1]) + layer.edge_bias(e)
+        scores = scores - functional.softplus(layer.distance) * d.unsqueeze(-1)
+        weights = scores.masked_fill(~mask.unsqueeze(-1), -torch.inf).softmax(2)
+        values = v.unsqueeze(1) + split_heads(layer.edge_value(e), layer.heads)
+        g = layer.output(torch.einsum("bijh,bijhq->bihq", weights, values).flatten(2))
+        past = torch.stack(history, 2)
+        beta = (layer.residual_query(g).unsqueeze(2) * layer.residual_key(past)).sum(-1) / math.sqrt(
+            h.shape[-1]
+        )
+        beta = (beta / math.sqrt(h.shape[-1])).softmax(-1)
+        h = layer.norm1(g + (beta.unsqueeze(-1) * past).sum(2))
+        h = layer.norm2(h + layer.feed_forward(h))
+        history.append(h)
+        e = layer.edge(e, layer.source(h).unsqueeze(2), layer.target(h).unsqueeze(1))
+        if number < len(net.layers) - 1:
+            s = layer.start_norm(s + layer.start_attention(s, h))
+    return layer.start_attention.distribution(s, h), net.edge_head(e).squeeze(-1)
+
+
+@torch.no_grad()
+def measure(what: str, n: int, candidates: int, repeats: int) -> dict[str, float]:
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    policy = Policy().eval()
+    policy(torch.rand(1, 20, 2), candidates=5)  # load everything the first call loads
+    coords = torch.rand(1, n, 2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        if what == "materialized":
+            materialized(policy, coords)
+        else:
+            policy(coords, candidates or None)
+        seconds.append(time.perf_counter() - begin)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    timed = seconds[1:] or seconds  # the first call also takes the memory
+    return {"seconds": statistics.median(timed), "added_mb": (peak - before) / 1024, "peak_mb": peak / 1024}
+
+
+def main() -> None:
+    if len(sys.argv) == 5:
+        print(json.dumps(measure(sys.argv[1], *(int(value) for value in sys.argv[2:]))))
+        return
+    cases = [
+        ("materialized", 50, 0, 21),
+        ("dense", 50, 0, 21),
+        ("materialized", 100, 0, 11),
+        ("dense", 100, 0, 11),
+        ("materialized", 200, 0, 5),
+        ("dense", 200, 0, 5),
+        ("sparse", 1000, 32, 5),
+        ("sparse", 2000, 32, 3),
+        ("sparse", 5000, 32, 3),
+        ("sparse", 10000, 32, 3),
+    ]
+    if "--large" in sys.argv:
+        cases.append(("sparse", 100000, 32, 1))
+    describe = ["git", "describe", "--always", "--dirty"]
+    run = {
+        "date": datetime.date.today().isoformat(),
+        "commit": subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip(),
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+        "threads": 2,
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    is_new = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        writer = None
+        for what, n, candidates, repeats in cases:
+            command = [sys.executable, __file__, what, str(n), str(candidates), str(repeats)]
+            result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            shown = f"{result['seconds']:9.4f} s {result['added_mb']:8.0f} MB"
+            print(f"{what:13} n={n:<7} candidates={candidates:<3} {shown}")
+            figures = {name: f"{value:.5g}" for name, value in result.items()}
+            row = run | {"what": what, "n": n, "candidates": candidates} | figures
+            writer = writer or csv.DictWriter(file, row)
+            if is_new:
+                writer.writeheader()
+                is_new = False
+            writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
