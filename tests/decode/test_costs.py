@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from georoutenet.decode import exact_costs, tour_costs
-from georoutenet.decode.costs import as_instances
+from georoutenet.decode import tour_costs
+from georoutenet.decode.costs import Costs, as_costs
 from georoutenet.errors import InputError
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.tour import tour_length
@@ -28,7 +28,15 @@ def test_torch_and_exact_costs_equal_tour_length(n: int, closed: bool) -> None:
         dtype=torch.float64,
     )
     torch.testing.assert_close(tour_costs(coordinates, tours, closed=closed), wanted)
-    torch.testing.assert_close(exact_costs(instances, tours, closed=closed), wanted)
+    euclidean = as_costs(3, n, torch.device("cpu"), coordinates=coordinates, closed=closed)
+    assert isinstance(euclidean, Costs)
+    torch.testing.assert_close(euclidean.lengths(tours), wanted)
+    torch.testing.assert_close(euclidean.lengths(tours[1:], first=1), wanted[1:])
+    same = as_costs(3, n, torch.device("cpu"), instances=instances, closed=closed)
+    assert isinstance(same, Costs)
+    assert torch.equal(same.lengths(tours), euclidean.lengths(tours))
+    twice = torch.cat([tours, tours], dim=1).reshape(6, 4, n)
+    torch.testing.assert_close(euclidean.repeated(2).lengths(twice), wanted.repeat_interleave(2, dim=0))
 
 
 def test_equal_points_and_dtype() -> None:
@@ -38,16 +46,34 @@ def test_equal_points_and_dtype() -> None:
     assert cost.dtype == torch.float32
 
 
-def test_integer_rules_are_kept() -> None:
-    instance = Instance(np.array([[0, 0], [0, 1.6], [1.6, 0]]), rule=DistanceRule.EUC_2D)
-    costs = exact_costs([instance], torch.tensor([[[0, 1, 2], [2, 0, 1]]]))
-    assert costs.tolist() == [[6.0, 6.0]]  # 2 + 2 + floor(2.26 + 0.5)
+@pytest.mark.parametrize("rule", list(DistanceRule))
+def test_every_rule_is_kept(rule: DistanceRule) -> None:
+    points = np.random.default_rng(3).uniform(0, 20, (2, 6, 2))
+    instances = [Instance(one, rule=rule) for one in points]
+    costs = as_costs(2, 6, torch.device("cpu"), instances=instances)
+    assert isinstance(costs, Costs)
+    tours = torch.tensor([[[0, 1, 2, 3, 4, 5], [3, 1, 0, 5, 2, 4]]]).repeat(2, 1, 1)
+    for b in range(2):
+        wanted = [tour_length(instances[b], tour) for tour in tours[b].numpy()]
+        np.testing.assert_allclose(costs.lengths(tours)[b].numpy(), wanted, rtol=1e-14)
+        matrix = costs.matrix(b).numpy()
+        np.testing.assert_allclose(matrix, instances[b].distance_matrix(), rtol=1e-14)
+
+
+def test_normalized_distances_have_the_larger_side_as_their_unit() -> None:
+    points = torch.tensor([[[0.0, 0.0], [4.0, 0.0], [4.0, 2.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]])
+    costs = as_costs(2, 3, torch.device("cpu"), coordinates=points)
+    assert isinstance(costs, Costs)
+    assert costs.normalized_matrix(0)[0].tolist() == pytest.approx([0, 1, 1.25**0.5])
+    assert costs.normalized_matrix(1).abs().max() == 0
 
 
 def test_errors_name_what_was_given() -> None:
+    cpu = torch.device("cpu")
     with pytest.raises(InputError, match="not both"):
-        as_instances(1, 2, coordinates=np.zeros((1, 2, 2)), instances=[Instance(np.zeros((2, 2)))])
+        as_costs(1, 2, cpu, coordinates=np.zeros((1, 2, 2)), instances=[Instance(np.zeros((2, 2)))])
     with pytest.raises(InputError, match=r"\(2, 3, 2\), got \(1, 3, 2\)"):
-        as_instances(2, 3, coordinates=np.zeros((1, 3, 2)))
+        as_costs(2, 3, cpu, coordinates=np.zeros((1, 3, 2)))
     with pytest.raises(InputError, match=r"got 1 with \[2\] cities"):
-        as_instances(1, 3, instances=[Instance(np.zeros((2, 2)))])
+        as_costs(1, 3, cpu, instances=[Instance(np.zeros((2, 2)))])
+    assert as_costs(1, 3, cpu) is None

@@ -1,8 +1,8 @@
 """Scores -> tours: greedy, sampling and beam search with one signature, and the replay of given tours."""
 
 from georoutenet.decode.common import Decoded
-from georoutenet.decode.costs import exact_costs, tour_costs
+from georoutenet.decode.costs import Costs, tour_costs
 from georoutenet.decode.decoders import beam, greedy, rollout, sample
 from georoutenet.decode.replay import replay
 
-__all__ = ["Decoded", "beam", "exact_costs", "greedy", "replay", "rollout", "sample", "tour_costs"]
+__all__ = ["Costs", "Decoded", "beam", "greedy", "replay", "rollout", "sample", "tour_costs"]

@@ -3,94 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from georoutenet.decode.common import FLOOR, Decoded, Task
+from georoutenet.decode.costs import Costs
 from georoutenet.errors import InputError
-from georoutenet.instance import Instance
-
-Beam = tuple[Tensor, Tensor]
-"""Full tours ``(W', n)`` of one instance, best rank first, and their log-probabilities ``(W',)``."""
 
 
 @dataclass(frozen=True)
 class BeamTask(Task):
     """Scores and settings of one beam search over a batch."""
 
-    values: Tensor  # (B, n, n) float32: what ranks a child; the logits, less the weighted edge length
-    distances: list[Tensor] | None  # (n, n) float64 for each instance, in its own cost
+    width: int
+    keep: int
+    costs: Costs | None
     dominance: bool
-    closed: bool
+    length_weight: float
+
+    @property
+    def closed(self) -> bool:
+        return self.costs is None or self.costs.closed
+
+    def values(self, b: int) -> Tensor:
+        """What ranks the children of each city, float32 ``(n, n)``: logits less the weighted edge length.
+
+        Lengths count in units of the instance's larger side, so that a weight means the same at any scale.
+        """
+        values = self.logits[b].clamp(min=FLOOR)
+        if self.length_weight == 0 or self.costs is None:
+            return values
+        return (values.double() - self.length_weight * self.costs.normalized_matrix(b)).float()
 
 
 def prepare_beam(
-    task: Task,
-    instances: Sequence[Instance] | None,
-    *,
-    dominance: bool,
-    length_weight: float,
-    closed: bool,
+    task: Task, costs: Costs | None, *, width: int, keep: int, dominance: bool, length_weight: float
 ) -> BeamTask:
-    """Fold the settings of a beam search into arrays.
-
-    ``length_weight`` counts lengths in the normalized instance (larger side = 1), so that a setting means
-    the same for coordinates of any scale.
-    """
+    """Check the settings that only a beam search has."""
     if not length_weight >= 0:
         raise InputError(f"length_weight must be at least 0, got {length_weight}")
-    if instances is None and (dominance or length_weight > 0):
+    if costs is None and (dominance or length_weight > 0):
         raise InputError("dominance and length_weight compare lengths: give coordinates or instances too")
-    values, distances = task.logits.clamp(min=FLOOR), None
-    device = task.start.device
-    if length_weight > 0 and instances is not None:
-        points = torch.from_numpy(np.stack([instance.normalized() for instance in instances])).to(device)
-        values = (values.double() - length_weight * torch.cdist(points, points)).float()
-    if instances is not None:
-        distances = [
-            torch.from_numpy(instance.distance_matrix().astype(np.float64)).to(device)
-            for instance in instances
-        ]
     return BeamTask(
-        task.start,
-        task.logits,
-        task.end,
-        task.neighbors,
-        task.pair_logits,
-        values,
-        distances,
-        dominance,
-        closed,
+        **vars(task), width=width, keep=keep, costs=costs, dominance=dominance, length_weight=length_weight
     )
 
 
-def path_lengths(distances: Tensor, tours: Tensor, *, closed: bool) -> Tensor:
-    """Lengths ``(M,)`` of ``tours (M, n)``, added edge by edge so that every backend gets the same bits."""
-    if tours.shape[1] == 1:
-        return torch.zeros(len(tours), dtype=torch.float64, device=tours.device)
-    edges = distances[tours, tours.roll(-1, dims=1)]
-    return (edges if closed else edges[:, :-1]).cumsum(dim=1)[:, -1]
+def cheapest(task: BeamTask, tours: Tensor, log_probabilities: Tensor, first: int = 0) -> Decoded:
+    """The ``keep`` best of full tours ``(b, W, n)`` given in order of rank, for the instances from ``first``.
 
-
-def choose(task: BeamTask, beams: Sequence[Beam], keep: int) -> Decoded:
-    """The ``keep`` best full tours of each beam: the cheapest, or the best ranked when there is no cost.
-
-    Equal lengths stay in the order of rank. Every instance gives as many tours as the smallest beam holds.
+    The cheapest come first, equal lengths in order of rank; without a cost the order of rank stays.
     """
-    count = min(keep, *(len(tours) for tours, _ in beams))
-    chosen: list[Tensor] = []
-    chances: list[Tensor] = []
-    lengths: list[Tensor] = []
-    for b, (tours, log_probability) in enumerate(beams):
-        order = torch.arange(len(tours), device=tours.device)
-        if task.distances is not None:
-            length, order = torch.sort(
-                path_lengths(task.distances[b], tours, closed=task.closed), stable=True
-            )
-            lengths.append(length[:count])
-        chosen.append(tours[order[:count]])
-        chances.append(log_probability[order[:count]])
-    return Decoded(torch.stack(chosen), torch.stack(chances), torch.stack(lengths) if lengths else None)
+    keep = min(task.keep, tours.shape[1])
+    if task.costs is None:
+        return Decoded(tours[:, :keep], log_probabilities[:, :keep])
+    lengths, order = torch.sort(task.costs.lengths(tours, first), dim=1, stable=True)
+    order = order[:, :keep]
+    return Decoded(
+        tours.gather(1, order[:, :, None].expand(-1, -1, tours.shape[2])),
+        log_probabilities.gather(1, order),
+        lengths[:, :keep],
+    )
+
+
+def stacked(parts: Sequence[Decoded]) -> Decoded:
+    """Results of single instances as one batch; each gives as many tours as the smallest has."""
+    count = min(part.tours.shape[1] for part in parts)
+    joined = {
+        name: torch.cat([getattr(part, name)[:, :count] for part in parts])
+        for name in ("tours", "log_probabilities", "lengths")
+        if getattr(parts[0], name) is not None
+    }
+    return replace(parts[0], **joined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from georoutenet.errors import InputError
-from georoutenet.instance import Instance
+from georoutenet.instance import DistanceRule, Instance
 
 
 def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Tensor:
@@ -26,43 +27,81 @@ def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Te
     return torch.hypot(steps[..., 0], steps[..., 1]).sum(dim=-1)
 
 
-def as_instances(
+@dataclass(frozen=True)
+class Costs:
+    """What tours of a batch cost: plain Euclidean lengths, or each instance's own rule."""
+
+    coordinates: Tensor  # (B, n, 2) float64
+    instances: list[Instance] | None  # None when all costs are plain Euclidean lengths
+    closed: bool = True
+
+    def lengths(self, tours: Tensor, first: int = 0) -> Tensor:
+        """Float64 ``(b, M)`` of ``tours (b, M, n)`` that belong to the instances from ``first`` on.
+
+        Edges are added one by one in tour order, so that equal tours have equal lengths on any backend.
+        """
+        if tours.shape[2] == 1:
+            return torch.zeros(tours.shape[:2], dtype=torch.float64, device=tours.device)
+        if self.instances is None:
+            points = self.coordinates[first : first + len(tours)]
+            index = tours.reshape(len(tours), -1)
+            x, y = (points[..., axis].gather(1, index).reshape(tours.shape) for axis in (0, 1))
+            edges = torch.hypot(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
+        else:
+            order = tours.cpu().numpy()
+            following = np.roll(order, -1, axis=2)
+            rows = [self.instances[first + b].distance(order[b], following[b]) for b in range(len(order))]
+            edges = torch.from_numpy(np.stack(rows).astype(np.float64)).to(tours.device)
+        return (edges if self.closed else edges[:, :, :-1]).cumsum(dim=2)[:, :, -1]
+
+    def matrix(self, b: int) -> Tensor:
+        """All distances of one instance, float64 ``(n, n)``."""
+        if self.instances is not None:
+            distances = self.instances[b].distance_matrix().astype(np.float64)
+            return torch.from_numpy(distances).to(self.coordinates.device)
+        difference = self.coordinates[b, :, None] - self.coordinates[b, None]
+        return torch.hypot(difference[..., 0], difference[..., 1])
+
+    def normalized_matrix(self, b: int) -> Tensor:
+        """Euclidean distances ``(n, n)`` in units of the instance's larger side."""
+        points = self.coordinates[b]
+        span = (points.amax(dim=0) - points.amin(dim=0)).amax()
+        difference = (points[:, None] - points[None]) / torch.where(span > 0, span, 1.0)
+        return torch.hypot(difference[..., 0], difference[..., 1])
+
+    def repeated(self, times: int) -> Costs:
+        """The costs of a batch that holds each instance ``times`` times in a row."""
+        instances = self.instances
+        if instances is not None:
+            instances = [instance for instance in instances for _ in range(times)]
+        return Costs(self.coordinates.repeat_interleave(times, dim=0), instances, self.closed)
+
+
+def as_costs(
     batch: int,
     n: int,
+    device: torch.device,
     *,
     coordinates: Tensor | ArrayLike | None = None,
     instances: Sequence[Instance] | None = None,
-) -> list[Instance] | None:
-    """The cost of each of ``batch`` instances: their own rules, or plain Euclidean for ``coordinates``."""
+    closed: bool = True,
+) -> Costs | None:
+    """The costs of ``batch`` instances of ``n`` cities from whichever of the two was given, or None."""
     if instances is not None and coordinates is not None:
         raise InputError("give either coordinates or instances as the cost, not both")
-    if instances is None:
-        if coordinates is None:
-            return None
-        if isinstance(coordinates, Tensor):
-            coordinates = coordinates.detach().cpu().numpy()
-        points = np.asarray(coordinates, dtype=np.float64)
+    if coordinates is not None:
+        points = torch.as_tensor(coordinates, dtype=torch.float64, device=device).detach()
         if points.shape != (batch, n, 2):
-            raise InputError(f"coordinates must have shape {(batch, n, 2)}, got {points.shape}")
-        instances = [Instance(one) for one in points]
-    instances = list(instances)
+            raise InputError(f"coordinates must have shape {(batch, n, 2)}, got {tuple(points.shape)}")
+        return Costs(points, None, closed)
+    if instances is None:
+        return None
     if len(instances) != batch or any(instance.n != n for instance in instances):
         sizes = sorted({instance.n for instance in instances})
         raise InputError(
             f"scores of {batch} instances of {n} cities need as many instances; "
             f"got {len(instances)} with {sizes} cities"
         )
-    return instances
-
-
-def exact_costs(instances: Sequence[Instance], tours: Tensor, *, closed: bool = True) -> Tensor:
-    """Costs ``(B, M)`` of ``tours (B, M, n)`` under each instance's rule, float64, on the tours' device."""
-    order = tours.cpu().numpy()
-    costs = np.zeros(order.shape[:2])
-    for b, instance in enumerate(instances):
-        if instance.n == 1:
-            continue
-        following = np.roll(order[b], -1, axis=1)
-        edges = instance.distance(order[b], following)
-        costs[b] = edges.sum(axis=1) if closed else edges[:, :-1].sum(axis=1)
-    return torch.from_numpy(costs).to(tours.device)
+    points = torch.from_numpy(np.stack([instance.coordinates for instance in instances])).to(device)
+    plain = all(instance.rule is DistanceRule.EUCLIDEAN for instance in instances)
+    return Costs(points, None if plain else list(instances), closed)

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from georoutenet.decode.beam_task import choose, prepare_beam
+from georoutenet.decode.beam_task import BeamTask, prepare_beam
 from georoutenet.decode.common import Backend, City, Decoded, choose_backend, prepare, whole
-from georoutenet.decode.costs import as_instances
+from georoutenet.decode.costs import as_costs
 from georoutenet.decode.randomness import check_seed
 from georoutenet.instance import Instance
 from georoutenet.model.scores import Scores
@@ -97,17 +97,31 @@ def beam(
     log-probability minus that many times the length so far (larger side of the instance = 1).
     """
     width, keep = whole("width", width), whole("keep", keep)
-    which = choose_backend(backend, scores.start.device, sparse=not scores.is_dense)
-    costs = as_instances(scores.batch_size, scores.n, coordinates=coordinates, instances=instances)
-    plain = prepare(scores, start=start, end=end, temperature=temperature)
-    task = prepare_beam(plain, costs, dominance=dominance, length_weight=length_weight, closed=closed)
-    if which == "numba":
+    device = scores.start.device
+    costs = as_costs(
+        scores.batch_size, scores.n, device, coordinates=coordinates, instances=instances, closed=closed
+    )
+    which = choose_backend(backend, device, sparse=not scores.is_dense)
+    task = prepare_beam(
+        prepare(scores, start=start, end=end, temperature=temperature),
+        costs,
+        width=width,
+        keep=keep,
+        dominance=dominance,
+        length_weight=length_weight,
+    )
+    return search(task, which)
+
+
+def search(task: BeamTask, backend: str) -> Decoded:
+    """Run a prepared beam search on the backend chosen for it."""
+    if backend == "numba":
         from georoutenet.decode import numba_beam
 
-        return choose(task, numba_beam.beams(task, width), keep)
+        return numba_beam.beam(task)
     from georoutenet.decode import reference
 
-    return choose(task, [reference.beam(task, b, width) for b in range(scores.batch_size)], keep)
+    return reference.beam(task)
 
 
 @torch.no_grad()

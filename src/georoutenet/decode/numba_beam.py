@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numba import njit, uint64
 
-from georoutenet.decode.beam_task import Beam, BeamTask
-from georoutenet.decode.common import FLOOR
+from georoutenet.decode.beam_task import BeamTask, cheapest, stacked
+from georoutenet.decode.common import FLOOR, Decoded
 from georoutenet.decode.numba_tours import TINY, _mix
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
@@ -273,28 +273,28 @@ def _search(
     return tours, chance[:alive]
 
 
-def beams(task: BeamTask, width: int) -> list[Beam]:
-    """The beam of every instance, equal to ``reference.beam``."""
+def beam(task: BeamTask) -> Decoded:
+    """Beam search, equal to ``reference.beam``; instances are shared among threads."""
     batch, n = task.shape
-    if width * n >= 1 << 32:
-        raise InputError(f"width times cities must stay below 2^32, got {width} x {n}")
+    if task.width * n >= 1 << 32:
+        raise InputError(f"width times cities must stay below 2^32, got {task.width} x {n}")
 
-    def work(low: int, high: int) -> list[Beam]:
-        return [_beam(task, b, width) for b in range(low, high)]
+    def work(low: int, high: int) -> list[Decoded]:
+        return [_beam(task, b) for b in range(low, high)]
 
-    return [beam for part in in_ranges(batch, work) for beam in part]
+    return stacked([part for parts in in_ranges(batch, work) for part in parts])
 
 
-def _beam(task: BeamTask, b: int, width: int) -> Beam:
+def _beam(task: BeamTask, b: int) -> Decoded:
     logits = task.logits[b]
     if bool(logits.isnan().any()):
         raise InputError("the scores hold values that are not numbers (NaN)")
     ranks, cities = torch.sort(task.start[b], descending=True, stable=True)
-    starts = min(width, int((task.start[b] > -torch.inf).sum()))
-    sorted_values, order = torch.sort(task.values[b], dim=1, descending=True, stable=True)
+    starts = min(task.width, int((ranks > -torch.inf).sum()))
+    sorted_values, order = torch.sort(task.values(b), dim=1, descending=True, stable=True)
     clamped = logits.double().clamp(min=FLOOR)
     largest = clamped.amax(dim=1, keepdim=True)
-    distances = np.zeros((1, 1)) if task.distances is None else task.distances[b].numpy()
+    unused = np.zeros((1, 1))
     tours, chance = _search(
         cities[:starts].to(torch.int32).numpy(),
         ranks[:starts].numpy(),
@@ -304,9 +304,9 @@ def _beam(task: BeamTask, b: int, width: int) -> Beam:
         (clamped - largest).exp().numpy(),
         largest[:, 0].numpy(),
         int(task.end[b]),
-        width,
+        task.width,
         task.dominance,
         task.closed,
-        distances,
+        task.costs.matrix(b).numpy() if task.dominance and task.costs is not None else unused,
     )
-    return torch.from_numpy(tours), torch.from_numpy(chance)
+    return cheapest(task, torch.from_numpy(tours)[None], torch.from_numpy(chance)[None], b)

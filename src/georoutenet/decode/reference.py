@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from georoutenet.decode.beam_task import BeamTask
+from georoutenet.decode.beam_task import BeamTask, cheapest, stacked
 from georoutenet.decode.common import FLOOR, Decoded, Task
 from georoutenet.decode.randomness import tour_keys, uniforms
 
@@ -79,12 +79,18 @@ def sample(task: Task, samples: int, seed: int) -> Decoded:
     return construct(task, samples, seed)
 
 
-def beam(task: BeamTask, b: int, width: int) -> tuple[Tensor, Tensor]:
-    """Beam search for instance ``b``: tours ``(W', n)``, best rank first, and their log-probabilities."""
-    n = task.shape[1]
-    start, end = task.start[b], int(task.end[b])
-    first = torch.sort(start, descending=True, stable=True).indices[: int((start > -torch.inf).sum())][:width]
-    tours = first[:, None]
+def beam(task: BeamTask) -> Decoded:
+    """Beam search over all unvisited cities, one instance after the other."""
+    return stacked([_beam(task, b) for b in range(task.shape[0])])
+
+
+def _beam(task: BeamTask, b: int) -> Decoded:
+    n, width = task.shape[1], task.width
+    start, end, values = task.start[b], int(task.end[b]), task.values(b)
+    distances = None if task.costs is None else task.costs.matrix(b)
+    starts = int((start > -torch.inf).sum())
+    first = torch.sort(start, descending=True, stable=True).indices[:starts][:width]
+    tours = first[:, None]  # (W', t): the partial tours, best rank first
     rank = start[first]
     log_probability = rank
     length = torch.zeros(len(first), dtype=torch.float64, device=start.device)
@@ -93,40 +99,39 @@ def beam(task: BeamTask, b: int, width: int) -> tuple[Tensor, Tensor]:
         allowed = torch.ones(len(tours), n, dtype=torch.bool, device=start.device).scatter(1, tours, False)
         if end >= 0 and step < n - 1:
             allowed[:, end] = False
-        instance = torch.full_like(city, b)
-        logits = unvisited_logits(task, instance, city, allowed)
+        logits = unvisited_logits(task, torch.full_like(city, b), city, allowed)
         normalizer = log_normalizer(logits)[:, None]
-        ranks = rank[:, None] + (task.values[instance, city].masked_fill(~allowed, -torch.inf) - normalizer)
+        ranks = rank[:, None] + (values[city].masked_fill(~allowed, -torch.inf) - normalizer)
         order = torch.sort(ranks.reshape(-1), descending=True, stable=True).indices[: int(allowed.sum())]
         if task.dominance:
-            order = _undominated(task, b, order, tours, length, ranks.reshape(-1), width)
+            assert distances is not None
+            order = _undominated(task, order, tours, length, distances, ranks.reshape(-1))
         order = order[:width]
         parent, chosen = order // n, order % n
-        if task.distances is not None:
-            length = length[parent] + task.distances[b][city[parent], chosen]
+        if distances is not None:
+            length = length[parent] + distances[city[parent], chosen]
         rank = ranks[parent, chosen]
         log_probability = log_probability[parent] + (logits - normalizer)[parent, chosen]
         tours = torch.cat([tours[parent], chosen[:, None]], dim=1)
-    return tours, log_probability
+    return cheapest(task, tours[None], log_probability[None], b)
 
 
 def _undominated(
-    task: BeamTask, b: int, order: Tensor, tours: Tensor, length: Tensor, ranks: Tensor, width: int
+    task: BeamTask, order: Tensor, tours: Tensor, length: Tensor, distances: Tensor, ranks: Tensor
 ) -> Tensor:
     """Children from best to worst rank, each state once: the shortest of those seen stands for it.
 
     A state is what the rest of a tour depends on: the visited set, the last city and, when the tour has to
-    return there, the first. The walk ends at the first child that would open state ``width + 1``.
+    return there, the first. The walk ends at the first child that would open one state too many.
     """
-    assert task.distances is not None
     n = task.shape[1]
     kept: dict[tuple[int, frozenset[int], int], tuple[float, int]] = {}
     for child in order.tolist():
         path = tours[child // n].tolist()
         city = child % n
         state = (path[0] if task.closed else -1, frozenset(path), city)
-        total = float(length[child // n] + task.distances[b][path[-1], city])
-        if state not in kept and len(kept) == width:
+        total = float(length[child // n] + distances[path[-1], city])
+        if state not in kept and len(kept) == task.width:
             break
         if state not in kept or total < kept[state][0]:
             kept[state] = (total, child)
