@@ -6,8 +6,8 @@ import pytest
 import torch
 from literal_mcs import (
     literal_cost,
-    literal_replay,
     literal_mcs,
+    literal_replay,
     literal_single_pg,
 )
 

@@ -1,4 +1,4 @@
-"""Training instances made on the device, stateless: instance ``b`` of step ``t`` is a function of (seed, t, b).
+"""Training instances made on the device: instance ``b`` of step ``t`` is a function of (seed, t, b) alone.
 
 The numbers are hashes computed with integer tensor operations: the same bits on every device, safe inside a
 CUDA graph, and split over processes by giving each its own range of ``b``. The shapes other than uniform

@@ -139,12 +139,14 @@ class Recipe:
             raise InputError('schedule_by = "seconds" needs budget_seconds, the seconds of the whole run')
         if self.objective == "pg" and self.candidates != 1:
             raise InputError(
-                f'objective = "pg" compares one candidate with the greedy tour; candidates = {self.candidates} '
-                'does not fit (set candidates = 1, or objective = "mcs")'
+                'objective = "pg" compares one candidate with the greedy tour, so '
+                f"candidates = {self.candidates} does not fit; allowed: 1"
             )
         settings = self.multi_candidate()  # checks the baseline and the standardization
         if settings.best_of > self.candidates:
-            raise InputError(f"best_of = {self.best_of} needs at least as many candidates ({self.candidates})")
+            raise InputError(
+                f"best_of = {self.best_of} needs at least as many candidates ({self.candidates})"
+            )
 
     def multi_candidate(self) -> MultiCandidate:
         return MultiCandidate(
@@ -193,8 +195,8 @@ def _build(cls: type, values: Any, where: str = "") -> Any:
         shown = f"{where}.{key}" if where else key
         if key not in kinds:
             near = get_close_matches(key, kinds, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"unknown setting {shown!r}{hint} allowed: {', '.join(kinds)}".replace("? a", "? A"))
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InputError(f"unknown setting {shown!r}{hint}; allowed: {', '.join(kinds)}")
         if kinds[key] == "PolicyConfig":
             arguments[key] = _build(PolicyConfig, value, "policy")
         elif kinds[key].startswith("tuple"):

@@ -28,7 +28,7 @@ def learning_rate(recipe: Recipe, step: int, seconds: float) -> float:
 
 
 def entropy_weight(recipe: Recipe, step: int, seconds: float) -> float:
-    """The entropy coefficient of optimizer step ``step`` (Eq. entropy_schedule), or by share of the seconds."""
+    """The entropy coefficient of optimizer step ``step`` (Eq. entropy_schedule), or by seconds."""
     ends = {"first": recipe.entropy_first, "last": recipe.entropy_last}
     if recipe.schedule_by == "steps":
         return entropy_coefficient(float(step), recipe.steps, **ends)

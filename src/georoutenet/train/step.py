@@ -159,7 +159,7 @@ class Step:
     def __call__(self) -> None:
         state = self.state
         values = self.gradients()
-        gradients = [p.grad for p in state.parameters.values()]
+        gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if self.recipe.clip:
             torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
@@ -171,13 +171,14 @@ class Step:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        """Move the averaged weights: the plain mean of all steps until the window ``1 / (1 - decay)`` is full."""
+        """Move the averaged weights: the plain mean until the window of ``1 / (1 - decay)`` steps is full."""
         assert self.state.average is not None
         weight = (1 / self.state.step).clamp_min(1 - self.recipe.averaging)
-        average = list(self.state.average.parameters())
-        change = torch._foreach_sub(list(self.state.parameters.values()), average)
+        average: list[Tensor] = list(self.state.average.parameters())
+        target: list[Tensor] = list(self.state.parameters.values())
+        change = list(torch._foreach_sub(target, average))  # type: ignore[arg-type]
         torch._foreach_mul_(change, weight)
-        torch._foreach_add_(average, change)
+        torch._foreach_add_(average, change)  # type: ignore[arg-type]
 
 
 class CapturedStep:

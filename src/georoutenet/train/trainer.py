@@ -140,7 +140,7 @@ class Trainer:
                 self.logs.append(TensorBoard(self.out / "tensorboard", after_step=self.step))
 
     def run(self, *, max_seconds: float = math.inf) -> Outcome:
-        """Train until the recipe is complete, a signal arrives, or ``max_seconds`` since the trainer was made.
+        """Train until the recipe is complete, a signal comes, or ``max_seconds`` since the trainer was made.
 
         Whatever the reason, the state is in a checkpoint afterwards.
         """
@@ -305,8 +305,8 @@ class Trainer:
         wrong = ", ".join(f"{name} = {value}" for name, value in means.items() if not math.isfinite(value))
         raise DivergedError(
             f"training diverged between steps {self.logged_at} and {self.step}: {wrong} "
-            f"(learning rate {self.rate:.3g}, batch {self.recipe.batch}). Checkpoints and kept weights are from "
-            "before; a lower learning_rate, warmup or clip may help"
+            f"(learning rate {self.rate:.3g}, batch {self.recipe.batch}). Checkpoints and kept weights are "
+            "from before; a lower learning_rate, warmup or clip may help"
         )
 
     def _outcome(self, caught: int | None) -> Outcome:

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from georoutenet.train.log import MetricsFile, PlainLines, ProgressBar, duration
+
+
+def test_rows_after_the_checkpoint_are_cut_on_resuming(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    log = MetricsFile(path, ["step", "loss"])
+    for step in (10, 20, 30):
+        log.append({"step": step, "loss": step / 7})
+    before = path.read_text()
+    MetricsFile(path, ["step", "loss"], after_step=20).append({"step": 30, "loss": 30 / 7})
+    assert path.read_text() == before
+    assert before.splitlines()[0] == "step,loss"
+    assert len(before.splitlines()) == 4
+
+
+def test_a_row_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n10,0.5\n2")
+    MetricsFile(path, ["step", "loss"], after_step=15)
+    assert path.read_text() == "step,loss\n10,0.5\n"
+
+
+def test_a_fresh_run_starts_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n10,0.5\n")
+    MetricsFile(path, ["step", "loss"])
+    assert path.read_text() == "step,loss\n"
+
+
+def test_plain_lines() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(stream)
+    lines.line("hello")
+    lines.progress(1200, "loss 1")
+    assert stream.getvalue() == "hello\nstep 1,200  loss 1\n"
+
+
+def test_progress_bar_shows_the_latest_numbers() -> None:
+    bar = ProgressBar(10)
+    bar.line("one line")
+    bar.progress(4, "loss 2")
+    assert bar.bar.tasks[0].completed == 4
+    assert bar.bar.tasks[0].description == "loss 2"
+    bar.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(93, "93 s"), (720, "12 min"), (12240, "3.4 h"), (181440, "2.1 days")]
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
