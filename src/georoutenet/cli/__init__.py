@@ -36,9 +36,10 @@ def _root(
 
 
 def _register_subcommands() -> None:
-    from georoutenet.cli import length
+    from georoutenet.cli import data, length, reference, train, weights
 
-    length.register(app)
+    for module in (length, data, reference, train, weights):
+        module.register(app)
 
 
 _register_subcommands()

@@ -20,7 +20,7 @@ SCHEDULE_UNITS = ("steps", "seconds")
 PRECISIONS = ("float32", "bfloat16")
 DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring")
 
-FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph"})
+FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fused"})
 """Settings that do not change what is learned: a run may be resumed with other values."""
 
 
@@ -112,6 +112,8 @@ class Recipe:
     precision: str = "float32"
     compile: bool = True
     """On CUDA, compile the network and the loss."""
+    fused: bool = True
+    """On CUDA, run GeoRouteNet's edge updates in Triton kernels."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     log_every: int = 100

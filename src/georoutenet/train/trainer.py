@@ -118,6 +118,7 @@ class Trainer:
         policy = make_policy(recipe)
         if recipe.precision == "bfloat16":
             policy.compute_dtype = torch.bfloat16
+        policy.fused = recipe.fused and self.device.type == "cuda"
         self.state = State(policy, recipe, self.device)
         self.step, self.instances, self.seconds_before = 0, 0, 0.0
         self.best = self.last = math.inf
