@@ -18,19 +18,24 @@ _EXPORTS = {
     "Instance": "instance",
     "canonical": "tour",
     "gap": "tour",
+    "load_policy": "model.weights",
+    "load_tsplib": "tsplib",
     "read_instance": "files",
     "read_tour": "files",
     "tour_length": "tour",
+    "write_instance": "files",
     "write_tour": "files",
 }
 
-__all__ = ["__version__", *_EXPORTS]  # noqa: PLE0604
+__all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:
     from georoutenet.errors import GeoRouteNetError, InputError
-    from georoutenet.files import read_instance, read_tour, write_tour
+    from georoutenet.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.instance import DistanceRule, Instance
+    from georoutenet.model.weights import load_policy
     from georoutenet.tour import canonical, gap, tour_length
+    from georoutenet.tsplib import load_tsplib
 
 
 def __getattr__(name: str) -> Any:
