@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import http.server
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +38,13 @@ def test_list_names_every_set(run):
     assert "10,000" in lines[1]
     assert "validation" in lines[1]
     assert "published" in lines[-1]
+
+
+def test_the_table_in_the_documentation_is_the_printed_one(run):
+    documented = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    table = run("list", "--markdown").stdout.strip()
+    assert "| `val50` | validation | 10,000 | 50 | 1234 | 5.6948" in table
+    assert table in documented, "renew it with: georoutenet data list --markdown"
 
 
 def test_show_val50(run):

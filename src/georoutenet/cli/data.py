@@ -20,17 +20,44 @@ def register(app: typer.Typer) -> None:
 
 
 @data.command("list")
-def list_sets() -> None:
+def list_sets(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="A Markdown table with seeds and reference lengths.")
+    ] = False,
+) -> None:
     """List every data set with its role, size and whether reference tours are packaged."""
     from georoutenet.evaluate.datasets import DATASETS
     from georoutenet.evaluate.references import has_references
 
+    if markdown:
+        typer.echo(_markdown())
+        return
     typer.echo(f"{'name':13} {'role':11} {'instances':>9} {'n':>5}  {'references':10}  what")
     for each in DATASETS.values():
         known = ("yes" if has_references(each.name) else "no") if each.is_random else "published"
         size = "" if each.n is None else str(each.n)
         row = f"{each.name:13} {each.role:11} {each.count:>9,} {size:>5}  {known:10}  {each.description}"
         typer.echo(row)
+
+
+def _markdown() -> str:
+    """The table in the documentation: one row per random data set."""
+    from georoutenet.evaluate.datasets import DATASETS
+    from georoutenet.evaluate.references import has_references, load_references
+
+    lines = [
+        "| name | role | instances | n | seed | mean reference length | proven optimal |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for each in DATASETS.values():
+        if each.is_random:
+            mean, proven = "", ""
+            if has_references(each.name):
+                known = load_references(each.name)
+                mean, proven = f"{known.mean:.6f}", f"{int(known.proven.sum()):,}"
+            cells = (f"`{each.name}`", each.role, f"{each.count:,}", each.n, each.seed, mean, proven)
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 @data.command("show")
