@@ -163,7 +163,8 @@ class TestLkhBinary:
             length = lambda t: sum(math.dist(cities[a], cities[b]) for a, b in zip(t, t[1:] + t[:1]))
             best = min(([1, *rest] for rest in itertools.permutations(range(2, len(cities) + 1))), key=length)
             with open(keys["OUTPUT_TOUR_FILE"], "w") as out:
-                out.write("NAME : problem.tour\\nTYPE : TOUR\\nTOUR_SECTION\\n")
+                out.write("NAME : problem.30.tour\\nCOMMENT : Length = 30\\nCOMMENT : Found by LKH-3\\n")
+                out.write(f"TYPE : TOUR\\nDIMENSION : {len(best)}\\nTOUR_SECTION\\n")
                 out.write("\\n".join(map(str, best)) + "\\n-1\\nEOF\\n")
             print("noise")
         """)

@@ -15,6 +15,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import shutil
+import signal
 import threading
 import zipfile
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ def _solve(data: Dataset, chunks: list[_Chunk], *, workers: int, progress: Progr
     pool = ProcessPoolExecutor(
         max_workers=min(workers, len(missing)),
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_end_with_parent,
+        initializer=_start_worker,
     )
     try:
         running = {
@@ -200,8 +201,9 @@ def _solve_chunk(
         )
 
 
-def _end_with_parent() -> None:
-    """In a worker: end when the parent process does, even by ``kill -9``, instead of waiting for ever."""
+def _start_worker() -> None:
+    """In a worker: end at once at Ctrl-C, and when the parent process does, even by ``kill -9``."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -77,7 +77,7 @@ class Solver(ABC):
 
 
 class FastTsp(Solver):
-    """fast-tsp: Or-opt local search on an integer matrix with entries up to 65,535; no seed."""
+    """fast-tsp: local search on an integer matrix with entries up to 65,535; no seed."""
 
     name = "fast-tsp"
     LARGEST = 65_535
