@@ -3,7 +3,8 @@
 What makes it fast: ``exp`` of the logits is taken once per instance, so a partial tour's normalizer is a
 masked sum; rows are sorted once, so a parent's children come best first and the scan stops at the score
 that can no longer make the beam; parents and cities are stored per step and tours read back at the end.
-A child is one 64-bit key, (score, parent, city), so that one integer order decides everything.
+A child is one 64-bit key, (score, parent, city), so that one integer order decides everything. No step sorts
+its beam: partial tours stand in the order of (parent, city), as in every backend.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _unpacked(key: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _children(
-    parents: int,
+    alive: int,
     rank: Any,
     city: Any,
     normalizer: Any,
@@ -104,32 +105,63 @@ def _children(
     wanted: int,
     keys: Any,
 ) -> int:
-    """The ``wanted`` best children of all parents as sorted keys; how many there are."""
+    """The ``wanted`` best children of all parents as keys in any order; how many there are.
+
+    First every parent gives its best child, then its second best, and so on: after two rounds the bound
+    is already close to the final one, and a parent whose next child is below it has no more to give.
+    """
     n = order.shape[0]
-    capacity = keys.shape[0]
+    position = np.zeros(alive, np.int32)  # how much of its sorted row each parent has looked at
+    open_parents = np.arange(alive)
+    left = alive
     count = 0
     bound = np.float32(-np.inf)
-    for parent in range(parents):
-        i = city[parent]
-        for k in range(n):
-            score = rank[parent] + (sorted_values[i, k] - normalizer[parent])
-            if score < bound:
-                break
-            j = order[i, k]
-            if mask[parent, j] > 0:
-                if count == capacity:
-                    _select(keys, count, wanted)
-                    count = wanted
-                    bound = _unpacked(keys[:count].max())[0]
-                    if score < bound:
-                        break
-                keys[count] = _packed(score, parent * n + j)
-                count += 1
+    while left > 0:
+        still = 0
+        for a in range(left):
+            parent = open_parents[a]
+            i = city[parent]
+            for k in range(position[parent], n):
+                score = rank[parent] + (sorted_values[i, k] - normalizer[parent])
+                if score < bound:
+                    break
+                j = order[i, k]
+                if mask[parent, j] > 0:
+                    if count == keys.shape[0]:
+                        _select(keys, count, wanted)
+                        count = wanted
+                        bound = _unpacked(keys[:count].max())[0]
+                    # A child below the new bound does no harm: the last selection removes it.
+                    keys[count] = _packed(score, parent * n + j)
+                    count += 1
+                    position[parent] = k + 1
+                    open_parents[still] = parent
+                    still += 1
+                    break
+        left = still
     if count > wanted:
         _select(keys, count, wanted)
         count = wanted
-    keys[:count].sort()
     return count
+
+
+@njit(cache=True, nogil=True)
+def _by_child(keys: Any, count: int, alive: int, n: int, sorted_keys: Any) -> None:
+    """Keys in the order of their child numbers: counted by parent, then by insertion within a parent."""
+    place = np.zeros(alive + 1, np.int32)
+    for k in range(count):
+        place[int(keys[k] & _LOW) // n + 1] += 1
+    for parent in range(alive):
+        place[parent + 1] += place[parent]
+    filled = place[:alive].copy()
+    for k in range(count):
+        parent = int(keys[k] & _LOW) // n
+        at = filled[parent]
+        filled[parent] += 1
+        while at > place[parent] and (sorted_keys[at - 1] & _LOW) > (keys[k] & _LOW):
+            sorted_keys[at] = sorted_keys[at - 1]
+            at -= 1
+        sorted_keys[at] = keys[k]
 
 
 @njit(cache=True, nogil=True)
@@ -144,7 +176,7 @@ def _undominated(
     distances: Any,
     kept: Any,
 ) -> Any:
-    """Write to ``kept`` the children that stand for their state, as ``reference._undominated`` does.
+    """Write to ``kept`` the children that stand for their state from sorted ``keys``, as ``reference._undominated`` does.
 
     Returns how many there are, and whether the walk met one state more than the beam can hold. A state is
     known by a 64-bit hash: the sum of a hash of each visited city, mixed with first and last city.
@@ -220,7 +252,7 @@ def _search(
         for w in range(alive):
             first[w] = first_cities[w] if closed else -1
             visited[w] = _mix(uint64(first_cities[w] + 1))
-    keys = np.empty(2 * width + 64, np.uint64)
+    keys, chosen = np.empty(2 * width, np.uint64), np.empty(width, np.uint64)
     wanted = width
 
     for step in range(1, n):
@@ -230,20 +262,21 @@ def _search(
         while True:
             count = _children(alive, rank, city, normalizer, sorted_values, order, mask, wanted, keys)
             if not dominance:
-                kept = keys
+                _by_child(keys, count, alive, n, chosen)
                 break
+            keys[:count].sort()
             slots, full = _undominated(keys, count, width, city, first, visited, length, distances, kept)
             if full or count < wanted:
                 count = slots
-                kept[:count].sort()
+                _by_child(kept, count, alive, n, chosen)
                 break
             wanted *= 2
-            keys = np.empty(2 * wanted + 64, np.uint64)
+            keys = np.empty(2 * wanted, np.uint64)
         next_rank, next_chance = np.empty(width, np.float32), np.empty(width, np.float32)
         next_first, next_length = np.empty(states, np.int32), np.empty(states)
         next_visited = np.empty(states, np.uint64)
         for w in range(count):
-            score, child = _unpacked(kept[w])
+            score, child = _unpacked(chosen[w])
             parent, j = child // n, child % n
             i = city[parent]
             next_rank[w] = score
@@ -265,12 +298,13 @@ def _search(
             first, length, visited = next_first, next_length, next_visited
 
     tours = np.empty((alive, n), np.int64)
+    best_first = np.argsort(-rank[:alive], kind="mergesort")
     for w in range(alive):
-        back = w
+        back = best_first[w]
         for step in range(n - 1, -1, -1):
             tours[w, step] = cities[step, back]
             back = parents[step, back]
-    return tours, chance[:alive]
+    return tours, chance[best_first]
 
 
 def beam(task: BeamTask) -> Decoded:
@@ -289,15 +323,16 @@ def _beam(task: BeamTask, b: int) -> Decoded:
     logits = task.logits[b]
     if bool(logits.isnan().any()):
         raise InputError("the scores hold values that are not numbers (NaN)")
-    ranks, cities = torch.sort(task.start[b], descending=True, stable=True)
-    starts = min(task.width, int((ranks > -torch.inf).sum()))
+    start = task.start[b]
+    starts = min(task.width, int((start > -torch.inf).sum()))
+    cities = torch.sort(start, descending=True, stable=True).indices[:starts].sort().values
     sorted_values, order = torch.sort(task.values(b), dim=1, descending=True, stable=True)
     clamped = logits.double().clamp(min=FLOOR)
     largest = clamped.amax(dim=1, keepdim=True)
     unused = np.zeros((1, 1))
     tours, chance = _search(
-        cities[:starts].to(torch.int32).numpy(),
-        ranks[:starts].numpy(),
+        cities.to(torch.int32).numpy(),
+        start[cities].numpy(),
         logits.numpy(),
         sorted_values.numpy(),
         order.to(torch.int32).numpy(),

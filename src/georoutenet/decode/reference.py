@@ -89,8 +89,8 @@ def _beam(task: BeamTask, b: int) -> Decoded:
     start, end, values = task.start[b], int(task.end[b]), task.values(b)
     distances = None if task.costs is None else task.costs.matrix(b)
     starts = int((start > -torch.inf).sum())
-    first = torch.sort(start, descending=True, stable=True).indices[:starts][:width]
-    tours = first[:, None]  # (W', t): the partial tours, best rank first
+    first = torch.sort(start, descending=True, stable=True).indices[:starts][:width].sort().values
+    tours = first[:, None]  # (W', t): the partial tours
     rank = start[first]
     log_probability = rank
     length = torch.zeros(len(first), dtype=torch.float64, device=start.device)
@@ -105,20 +105,20 @@ def _beam(task: BeamTask, b: int) -> Decoded:
         order = torch.sort(ranks.reshape(-1), descending=True, stable=True).indices[: int(allowed.sum())]
         if task.dominance:
             assert distances is not None
-            order = _undominated(task, order, tours, length, distances, ranks.reshape(-1))
-        order = order[:width]
+            order = _undominated(task, order, tours, length, distances)
+        # Partial tours stand in the order of (parent, city): cheaper than by rank, and the same everywhere.
+        order = order[:width].sort().values
         parent, chosen = order // n, order % n
         if distances is not None:
             length = length[parent] + distances[city[parent], chosen]
         rank = ranks[parent, chosen]
         log_probability = log_probability[parent] + (logits - normalizer)[parent, chosen]
         tours = torch.cat([tours[parent], chosen[:, None]], dim=1)
-    return cheapest(task, tours[None], log_probability[None], b)
+    by_rank = torch.sort(rank, descending=True, stable=True).indices
+    return cheapest(task, tours[None, by_rank], log_probability[None, by_rank], b)
 
 
-def _undominated(
-    task: BeamTask, order: Tensor, tours: Tensor, length: Tensor, distances: Tensor, ranks: Tensor
-) -> Tensor:
+def _undominated(task: BeamTask, order: Tensor, tours: Tensor, length: Tensor, distances: Tensor) -> Tensor:
     """Children from best to worst rank, each state once: the shortest of those seen stands for it.
 
     A state is what the rest of a tour depends on: the visited set, the last city and, when the tour has to
@@ -135,5 +135,4 @@ def _undominated(
             break
         if state not in kept or total < kept[state][0]:
             kept[state] = (total, child)
-    children = torch.tensor(sorted(child for _, child in kept.values()), device=order.device)
-    return children[torch.sort(ranks[children], descending=True, stable=True).indices]
+    return torch.tensor([child for _, child in kept.values()], device=order.device)
