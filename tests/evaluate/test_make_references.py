@@ -151,6 +151,16 @@ def test_another_folder_starts_from_the_packaged_references(data, tmp_path, monk
     assert (tmp_path / "packaged" / "small.npz").read_bytes() == before
 
 
+def test_a_job_that_finished_meanwhile_is_not_overwritten(data, tmp_path):
+    def meanwhile(done, total):
+        if done == total:
+            make_references(data, [Pass("exhaustive")], folder=tmp_path)
+
+    made = make_references(data, [Pass("sloppy")], folder=tmp_path, progress=meanwhile)
+    np.testing.assert_allclose(made.lengths, optimal_lengths(data), rtol=1e-14)
+    assert made.proven.all()
+
+
 def test_a_failed_job_resumes_with_the_chunks_it_has(data, tmp_path, monkeypatch):
     calls = []
 

@@ -85,11 +85,10 @@ def make_references(
         )
     chunks = [chunk for each in passes for chunk in _chunks(data, each, known)]
     _solve(data, chunks, workers=workers, progress=progress)
-    if known is None:
-        known = _placeholder(data)
+    # Read again: another job may have finished while this one was computing.
+    known = _start(data, folder) or _placeholder(data)
     for each in passes:
-        results = [_read(chunk) for chunk in chunks if chunk.of is each]
-        known = _merge(known, each, [result for result in results if result is not None])
+        known = _merge(known, each, [_read(chunk) for chunk in chunks if chunk.of is each])
     path = save_references(known, folder)
     for each in passes:
         shutil.rmtree(_job_folder(data, each), ignore_errors=True)
@@ -224,10 +223,13 @@ def _read(chunk: _Chunk) -> dict[str, NDArray[Any]] | None:
     return result if np.isin(chunk.rows, result["rows"]).all() else None
 
 
-def _merge(known: References, each: Pass, results: list[dict[str, NDArray[Any]]]) -> References:
+def _merge(known: References, each: Pass, results: Sequence[dict[str, NDArray[Any]] | None]) -> References:
     if not results:
         return known
-    joined = {key: np.concatenate([result[key] for result in results]) for key in results[0]}
+    found = [result for result in results if result is not None]
+    if len(found) < len(results):
+        raise GeoRouteNetError(f"finished chunks of {known.name} vanished; does the same job run twice?")
+    joined = {key: np.concatenate([result[key] for result in found]) for key in found[0]}
     better = improve(known, joined["rows"], joined["tours"], joined["proven"])
     better.info.append(
         {
