@@ -41,7 +41,10 @@ def test_list_names_every_set(run):
 
 
 def test_the_table_in_the_documentation_is_the_printed_one(run):
-    documented = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2] / "docs" / "datasets.md"
+    if not page.exists():
+        pytest.skip("the documentation is not part of this copy of the source")
+    documented = page.read_text(encoding="utf-8")
     table = run("list", "--markdown").stdout.strip()
     assert "| `val50` | validation | 10,000 | 50 | 1234 | 5.6948" in table
     assert table in documented, "renew it with: georoutenet data list --markdown"
