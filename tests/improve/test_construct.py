@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,7 +32,7 @@ def slow_greedy_edge(points: np.ndarray) -> set[frozenset[int]]:
     degree = [0] * n
     taken = set()
     squared = np.square(points[:, None] - points[None]).sum(axis=-1)
-    for _, i, j in sorted((squared[i, j], i, j) for i in range(n) for j in range(i + 1, n)):
+    for _, i, j in sorted((squared[a, b], a, b) for a in range(n) for b in range(a + 1, n)):
         if degree[i] < 2 and degree[j] < 2 and fragment[i] != fragment[j]:
             old, new = fragment[j], fragment[i]
             fragment = {c: new if f == old else f for c, f in fragment.items()}
@@ -65,7 +67,7 @@ def test_greedy_edge_is_the_slow_one_while_lists_reach(n: int) -> None:
     points = np.random.default_rng(n).random((n, 2))
     tour = greedy_edge(points)
     assert is_permutation(tour, n)
-    fast = {frozenset((int(a), int(b))) for a, b in zip(tour[:-1], tour[1:], strict=True)}
+    fast = {frozenset((int(a), int(b))) for a, b in itertools.pairwise(tour)}
     slow = slow_greedy_edge(points)
     # Edges longer than the neighbor lists reach may be found in another order; they are few.
     assert len(fast & slow) >= len(slow) - 0.05 * n

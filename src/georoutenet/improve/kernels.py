@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-defs=False
 """The compiled part of the local search: distances, tour reversals, the 3-opt step, the kick.
 
 A tour is two arrays: ``tour[p]`` is the city at position p and ``position[c]`` its inverse. Every change is a

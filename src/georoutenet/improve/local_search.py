@@ -25,7 +25,7 @@ from georoutenet.instance import DistanceRule, Instance
 from georoutenet.tour import Tour, check_tour, tour_length
 
 NEIGHBORS = 8
-SEGMENT = 50
+SEGMENT = 100
 """Longest segment of a kick, in cities."""
 SLICE = 0.01
 """Seconds of compiled work between two looks at the clock."""
@@ -68,7 +68,7 @@ def improve(
     run = _Run(instance, given, stop, progress)
     interrupted = False
     if instance.n >= 4:
-        _compile()
+        compile_kernels()
         run.begin = time.perf_counter()
         try:
             run.search(_checked_neighbors(neighbors, instance), seed)
@@ -127,7 +127,7 @@ class _Run:
         self.saved += gain
         self.iterations += iterations
         self.since_improvement = iterations - 1 - last if last >= 0 else self.since_improvement + iterations
-        if gain > 0:
+        if last >= 0 or (iterations == 0 and gain > 0):
             self.history.append(self._progress())
         if self.report is not None:
             self.report(self._progress())
@@ -207,7 +207,7 @@ def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArr
 
 
 @functools.cache
-def _compile() -> None:
+def compile_kernels() -> None:
     """Run the kernels once on a tiny instance, so that no time limit is spent on compiling them."""
     from georoutenet.improve import kernels
 

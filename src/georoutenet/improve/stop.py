@@ -1,4 +1,4 @@
-"""When a search ends: small objects that can be combined, e.g. ``AnyOf(MaxTime(2), NoImprovement(10_000))``."""
+"""When a search ends: small objects to combine, such as ``AnyOf(MaxTime(2), NoImprovement(10_000))``."""
 
 from __future__ import annotations
 

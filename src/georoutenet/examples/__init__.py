@@ -1,0 +1,32 @@
+"""Bundled example instances (own data), with the best tour lengths known for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from importlib.resources import as_file, files
+
+from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.files import read_instance
+from georoutenet.generate import uniform
+from georoutenet.instance import Instance
+
+US_CAPITALS_KM = 17087.851221378354
+"""Concorde proves this tour optimal (for distances rounded to integers); LKH finds the same one."""
+
+THOUSAND_CITIES = 23.048739702429824
+"""The best of five runs of LKH; not proven."""
+
+
+def us_capitals() -> Instance:
+    """Capitals of the 48 contiguous states of the USA, in kilometers on a flat map of the country."""
+    with as_file(files(__name__).joinpath("us_capitals.csv")) as path, warnings.catch_warnings():
+        # So wide a map is stretched by a tenth at its edges, which matters to a traveler, not to an example.
+        warnings.simplefilter("ignore", GeoRouteNetWarning)
+        instance = read_instance(path)
+    return dataclasses.replace(instance, name="US capitals", optimum=US_CAPITALS_KM)
+
+
+def thousand_cities() -> Instance:
+    """1,000 cities uniform in the unit square (seed 1)."""
+    return Instance(uniform(1, 1000, 1)[0], name="random cities", optimum=THOUSAND_CITIES)

@@ -1,0 +1,190 @@
+"""Pictures of instances and tours (matplotlib's Agg and SVG writers; the global backend is left alone)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.atomic import atomic_write
+from georoutenet.errors import InputError
+from georoutenet.instance import DistanceRule, Instance
+from georoutenet.tour import check_tour, gap, tour_length
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TOUR_COLOR = "#1f4e79"
+CITY_COLOR = "#c8102e"
+PROBABILITY_COLOR = "#e69f00"
+FORMATS = (".png", ".svg", ".pdf")
+PathLike = str | os.PathLike[str]
+
+
+def plot_tour(
+    instance: Instance,
+    tour: ArrayLike | None = None,
+    path: PathLike | None = None,
+    *,
+    title: str | None = None,
+    ax: Axes | None = None,
+    edge_probabilities: ArrayLike | None = None,
+) -> Figure:
+    """Draw the cities and, if given, a closed tour; returns the figure and writes it to ``path`` if given.
+
+    ``edge_probabilities (n, n)`` are drawn behind the tour, stronger where they are larger; entries below
+    2 % are left out. The title is made of name, number of cities, length and gap unless one is given.
+    """
+    if path is not None:
+        _extension(path)
+    order = None if tour is None else check_tour(tour, instance.n)
+    if ax is None:
+        ax = _new_figure(1, 1, _panel_size(instance))[1][0]
+    points = _map_points(instance)
+    if edge_probabilities is not None:
+        _draw_probabilities(ax, points, edge_probabilities)
+    _draw_tour(ax, points, order)
+    ax.set_title(_title(instance, order) if title is None else title, fontsize=11, color="#222222")
+    figure = ax.get_figure()
+    assert figure is not None
+    if path is not None:
+        save(figure, path)
+    return figure  # type: ignore[return-value]
+
+
+def plot_instances(
+    instances: Sequence[Instance],
+    path: PathLike | None = None,
+    *,
+    tours: Sequence[ArrayLike | None] | None = None,
+    titles: Sequence[str] | None = None,
+    columns: int = 4,
+) -> Figure:
+    """Small panels side by side, one per instance."""
+    if path is not None:
+        _extension(path)
+    if not instances:
+        raise InputError("plot_instances needs at least one instance, got none")
+    for what, given in (("tours", tours), ("titles", titles)):
+        if given is not None and len(given) != len(instances):
+            raise InputError(f"{len(given)} {what} for {len(instances)} instances")
+    if columns < 1:
+        raise InputError(f"columns must be at least 1, got {columns}")
+    columns = min(columns, len(instances))
+    rows = math.ceil(len(instances) / columns)
+    figure, axes = _new_figure(rows, columns, (2.6, 2.8))
+    for k, instance in enumerate(instances):
+        tour = None if tours is None else tours[k]
+        title = instance.name if titles is None else titles[k]
+        plot_tour(instance, tour, ax=axes[k], title=title)
+        axes[k].title.set_fontsize(9)
+    for empty in axes[len(instances) :]:
+        empty.set_axis_off()
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def save(figure: Figure, path: PathLike) -> None:
+    """Write a figure whole or not at all; the extension decides the format."""
+    kind = _extension(path)[1:]
+    # Dates and random identifiers would make two pictures of the same tour differ.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "georoutenet"}), atomic_write(path, "wb") as file:
+        figure.savefig(file, format=kind, dpi=150, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
+
+
+def _extension(path: PathLike) -> str:
+    extension = os.path.splitext(os.fspath(path))[1].lower()
+    if extension not in FORMATS:
+        raise InputError(f"{path}: unknown picture format {extension!r}; allowed: {', '.join(FORMATS)}")
+    return extension
+
+
+def _new_figure(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * panel[0], rows * panel[1]), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def _map_points(instance: Instance) -> NDArray[np.float64]:
+    """Coordinates to draw: x to the right, y up. GEO files give (latitude, longitude), so they are turned."""
+    if instance.rule is DistanceRule.GEO:
+        return instance.coordinates[:, ::-1]
+    return instance.coordinates
+
+
+def _panel_size(instance: Instance) -> tuple[float, float]:
+    """Inches; the shape follows the cities, within reason, so that little paper stays empty."""
+    width, height = np.ptp(_map_points(instance), axis=0)
+    shape = 1.0 if not (width > 0 and height > 0) else min(2.2, max(1 / 1.6, float(width / height)))
+    size = 6.4 if instance.n <= 1000 else 8.0
+    return (size * max(1.0, math.sqrt(shape)), size * max(1.0, math.sqrt(shape)) / shape + 0.5)
+
+
+def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | None) -> None:
+    n = len(points)
+    # Inches of axes per city, on a square: marks shrink with the room they have.
+    box = ax.get_position()
+    inches = min(ax.figure.get_size_inches() * (box.width, box.height))
+    room = 72.0 * inches / math.sqrt(n)
+    marker = min(6.0, 0.22 * room)
+    width = min(1.6, max(0.6, 0.055 * room))
+    if tour is not None:
+        line = points[np.append(tour, tour[0])]
+        ax.plot(*line.T, "-", color=TOUR_COLOR, linewidth=width, solid_joinstyle="round", zorder=2)
+    if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
+        ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
+    if tour is not None and n <= 200:
+        ax.plot(*points[tour[0]], "s", color="white", markeredgecolor=CITY_COLOR, markersize=marker + 2, zorder=4)
+    ax.set_aspect("equal", adjustable="datalim" if np.ptp(points, axis=0).min() == 0 else "box")
+    ax.margins(0.03)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set_color("#cccccc")
+
+
+def _draw_probabilities(ax: Axes, points: NDArray[np.float64], values: ArrayLike) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgb
+
+    n = len(points)
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.shape != (n, n):
+        raise InputError(f"edge_probabilities must have shape ({n}, {n}), got {matrix.shape}")
+    if not ((matrix >= 0) & (matrix <= 1)).all():
+        raise InputError("edge_probabilities must lie between 0 and 1")
+    both = np.triu(np.maximum(matrix, matrix.T), k=1)
+    i, j = np.nonzero(both >= 0.02)
+    strength = both[i, j]
+    colors = np.column_stack([np.tile(to_rgb(PROBABILITY_COLOR), (len(i), 1)), np.sqrt(strength)])
+    widths = 0.5 + 4.0 * strength * min(1.0, math.sqrt(100 / n))
+    segments = np.stack([points[i], points[j]], axis=1)
+    ax.add_collection(LineCollection(list(segments), colors=list(colors), linewidths=list(widths), zorder=1))
+
+
+def _title(instance: Instance, tour: NDArray[np.int64] | None) -> str:
+    parts = [instance.name, f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
+    if tour is not None:
+        length = tour_length(instance, tour)
+        unit = " km" if instance.latlon is not None else ""
+        parts.append(f"length {_number(length)}{unit}")
+        if instance.optimum is not None:
+            parts.append(f"gap {round(gap(length, instance.optimum), 2) + 0.0:.2f} %")
+    return "  ·  ".join(parts)
+
+
+def _number(length: float) -> str:
+    return f"{length:,}" if isinstance(length, int) else f"{length:,.1f}" if length >= 1000 else f"{length:.5g}"

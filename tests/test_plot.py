@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from georoutenet.errors import InputError
+from georoutenet.instance import Instance
+from georoutenet.plot import plot_instances, plot_tour
+
+
+def instance(n: int, **options: object) -> Instance:
+    return Instance(np.random.default_rng(n).random((n, 2)), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 50, 5000])
+def test_any_size_is_drawn(n: int, tmp_path: Path) -> None:
+    plot_tour(instance(n), np.arange(n), tmp_path / "tour.png")
+    assert (tmp_path / "tour.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("points", [[[1, 1]] * 4, [[0, 0], [1, 0], [5, 0]], [[0, 0], [0, 1e9]], [[1e-300, 0], [0, 1]]])
+def test_degenerate_shapes(points: list[list[float]], tmp_path: Path) -> None:
+    plot_tour(Instance(points), np.arange(len(points)), tmp_path / "tour.png")
+    assert (tmp_path / "tour.png").exists()
+
+
+def test_the_extension_decides_the_format(tmp_path: Path) -> None:
+    plot_tour(instance(9), np.arange(9), tmp_path / "tour.svg")
+    plot_tour(instance(9), np.arange(9), tmp_path / "tour.PDF")
+    assert b"<svg" in (tmp_path / "tour.svg").read_bytes()
+    assert (tmp_path / "tour.PDF").read_bytes().startswith(b"%PDF")
+    with pytest.raises(InputError, match=r"unknown picture format '.gif'; allowed: .png, .svg, .pdf"):
+        plot_tour(instance(9), np.arange(9), tmp_path / "tour.gif")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf"])
+def test_the_same_tour_gives_the_same_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    plot_tour(instance(20), np.arange(20), path)
+    first = path.read_bytes()
+    plot_tour(instance(20), np.arange(20), path)
+    assert path.read_bytes() == first
+
+
+def test_the_line_is_the_tour() -> None:
+    cities, tour = instance(30), np.random.default_rng(0).permutation(30)
+    axes = plot_tour(cities, tour).axes[0]
+    line = axes.lines[0].get_xydata()
+    np.testing.assert_array_equal(line, cities.coordinates[np.append(tour, tour[0])])
+    assert axes.get_aspect() == 1.0
+
+
+def test_geo_files_are_drawn_north_up() -> None:
+    cities = Instance([[10.0, 100.0], [20.0, 150.0], [30.0, 120.0]], rule="GEO")
+    line = np.asarray(plot_tour(cities, [0, 1, 2]).axes[0].lines[0].get_xydata())
+    np.testing.assert_array_equal(line[1], [150.0, 20.0])
+
+
+def test_title() -> None:
+    square = Instance([[0, 0], [0, 3000], [3000, 3000], [3000, 0]], name="square", rule="EUC_2D", optimum=12000)
+    title = plot_tour(square, [0, 1, 2, 3]).axes[0].get_title()
+    assert title == "square  ·  4 cities  ·  length 12,000  ·  gap 0.00 %"
+    assert plot_tour(square, [0, 1, 2, 3], title="mine").axes[0].get_title() == "mine"
+    assert plot_tour(square).axes[0].get_title() == "square  ·  4 cities"
+
+
+def test_cities_shrink_as_they_become_many() -> None:
+    sizes = [plot_tour(instance(n)).axes[0].lines[0].get_markersize() for n in (10, 300, 3000)]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_edge_probabilities_lie_behind_the_tour() -> None:
+    cities = instance(5)
+    probabilities = np.zeros((5, 5))
+    probabilities[0, 1], probabilities[3, 2], probabilities[1, 4] = 0.9, 0.5, 0.001
+    axes = plot_tour(cities, np.arange(5), edge_probabilities=probabilities).axes[0]
+    (edges,) = axes.collections
+    assert len(edges.get_segments()) == 2  # 0.001 is left out
+    assert edges.get_zorder() < axes.lines[0].get_zorder()
+    with pytest.raises(InputError, match=r"shape \(5, 5\), got \(4, 4\)"):
+        plot_tour(cities, edge_probabilities=np.zeros((4, 4)))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        plot_tour(cities, edge_probabilities=np.full((5, 5), 1.5))
+
+
+def test_a_wrong_tour_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        plot_tour(instance(5), [0, 1, 2, 3, 3], tmp_path / "tour.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_panels(tmp_path: Path) -> None:
+    instances = [instance(n) for n in (3, 10, 20, 30, 40)]
+    figure = plot_instances(instances, tmp_path / "panels.png", columns=3, titles=list("abcde"))
+    assert [axes.get_title() for axes in figure.axes] == ["a", "b", "c", "d", "e", ""]
+    assert not figure.axes[5].axison
+    with pytest.raises(InputError, match="1 tours for 5 instances"):
+        plot_instances(instances, tours=[None])
+    with pytest.raises(InputError, match="at least one instance"):
+        plot_instances([])
+
+
+def test_the_global_backend_is_left_alone() -> None:
+    code = (
+        "import sys, numpy, matplotlib; matplotlib.use('svg')\n"
+        "from georoutenet.instance import Instance\n"
+        "from georoutenet.plot import plot_tour\n"
+        "plot_tour(Instance([[0, 0], [1, 1], [1, 0]]), [0, 1, 2])\n"
+        "assert matplotlib.get_backend() == 'svg'\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
