@@ -176,9 +176,9 @@ class Step:
         weight = (1 / self.state.step).clamp_min(1 - self.recipe.averaging)
         average: list[Tensor] = list(self.state.average.parameters())
         target: list[Tensor] = list(self.state.parameters.values())
-        change = list(torch._foreach_sub(target, average))  # type: ignore[arg-type]
+        change = list(torch._foreach_sub(target, average))
         torch._foreach_mul_(change, weight)
-        torch._foreach_add_(average, change)  # type: ignore[arg-type]
+        torch._foreach_add_(average, change)
 
 
 class CapturedStep:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ def make_steps(
     width = recipe.policy.neighbors + 1  # static shapes; random cities have no ties at the boundary
 
     def network(coords: Tensor) -> tuple[Tensor, Tensor]:
-        return policy.dense(coords, width)
+        return policy.dense(coords.to(policy.dtype), width)
 
     on_cuda = device.type == "cuda"
     steps: list[Callable[[], None]] = []
@@ -149,31 +149,30 @@ class Trainer:
         self.clock = time.monotonic()
         self.session_start = self.logged_at = self.step
         self.announced = False
-        if self.finished:
-            return self._outcome(None)
+        complete = self._complete()
         with _caught_signals() as caught:
-            while not self.finished and not self._must_stop(caught, max_seconds):
+            while not complete and not self._must_stop(caught, max_seconds):
                 self._one_step()
                 self._announce(max_seconds)
-                complete = self.finished
+                complete = self._complete()
                 validating = complete or self._due(recipe.validation_every)
                 checkpointing = complete or self._due(recipe.checkpoint_every)
                 if validating or checkpointing or self.step % recipe.log_every == 0:
                     self._log(validating)
                 if checkpointing:
                     self._checkpoint()
-            if self.logged_at != self.step:
+            if self.step > self.session_start and not complete:
                 self._log(False)
-            self._checkpoint()
-        return self._outcome(caught[0] if caught else None)
+                self._checkpoint()
+        signal_number = caught[0] if caught else None
+        return Outcome(self.step, self.seconds, self.best, self.last, complete, signal_number)
 
     @property
     def seconds(self) -> float:
         """Seconds of training so far, over all sessions."""
         return self.seconds_before + time.monotonic() - self.clock
 
-    @property
-    def finished(self) -> bool:
+    def _complete(self) -> bool:
         if self.step >= self.recipe.steps:
             return True
         if not self.recipe.budget_seconds or (self.processes.count > 1 and self.step % self.recipe.log_every):
@@ -195,7 +194,13 @@ class Trainer:
         self.entropy_weight = entropy_weight(self.recipe, self.step, self.seconds)
         self.state.rate.fill_(self.rate)
         self.state.entropy_weight.fill_(self.entropy_weight)
-        self.steps[kind]()
+        try:
+            self.steps[kind]()
+        except InputError:  # a decoder refuses scores that are not numbers before the next log would tell
+            weights = torch.stack([p.detach().isfinite().all() for p in self.state.parameters.values()])
+            if not bool(weights.all()):
+                self._diverged({"weights": math.nan})
+            raise
         self.step += 1
         self.instances += self.recipe.batches()[kind].batch
 
@@ -229,7 +234,9 @@ class Trainer:
     def _log(self, validating: bool) -> None:
         """Read the diagnostics since the last log, validate if asked, and write a row."""
         steps = self.step - self.logged_at
-        means = [value / max(steps, 1) for value in self.state.totals.tolist()]
+        if not steps:
+            return
+        means = [value / steps for value in self.state.totals.tolist()]
         if not all(map(math.isfinite, means)):
             self._diverged(dict(zip(self.names, means, strict=True)))
         self.state.totals.zero_()
@@ -302,16 +309,13 @@ class Trainer:
         )
         self._save_weights("last")
 
-    def _diverged(self, means: dict[str, float]) -> None:
+    def _diverged(self, means: dict[str, float]) -> NoReturn:
         wrong = ", ".join(f"{name} = {value}" for name, value in means.items() if not math.isfinite(value))
         raise DivergedError(
             f"training diverged between steps {self.logged_at} and {self.step}: {wrong} "
             f"(learning rate {self.rate:.3g}, batch {self.recipe.batch}). Checkpoints and kept weights are "
             "from before; a lower learning_rate, warmup or clip may help"
         )
-
-    def _outcome(self, caught: int | None) -> Outcome:
-        return Outcome(self.step, self.seconds, self.best, self.last, self.finished, caught)
 
 
 @contextmanager

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import csv
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_recipe
+
+from georoutenet.errors import InputError
+from georoutenet.model import Policy
+from georoutenet.model.weights import load_policy, read_card
+from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
+from georoutenet.train.log import Silent
+from georoutenet.train.recipe import Recipe
+from georoutenet.train.trainer import DivergedError, Outcome, Trainer
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    import numba
+
+    numba.get_num_threads()  # starting Numba's threads resets torch's number of threads
+    torch.set_num_threads(1)
+
+
+def train(recipe: Recipe, out: Path, **options: object) -> Outcome:
+    return Trainer(recipe, out, **options).run()  # type: ignore[arg-type]
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with open(out / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    first, second = load_checkpoint(one), load_checkpoint(other)
+    assert first is not None
+    assert second is not None
+    assert first.step == second.step
+    for group, tensors in second.groups.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(first.groups[group][name], tensor), (group, name)
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    outcome = train(tiny_recipe(), tmp_path)
+    assert (outcome.step, outcome.finished, outcome.signal) == (24, True, None)
+    logged = rows(tmp_path)
+    assert [row["step"] for row in logged if row["validation"]] == ["8", "16", "24"]
+    assert {4, 5, 8, 10, 12, 15, 16, 20, 24} == {int(row["step"]) for row in logged}
+    assert logged[-1]["instances"] == "96"
+    assert float(logged[-1]["entropy_weight"]) == 0.0
+    validated = [float(row["validation"]) for row in logged if row["validation"]]
+    assert outcome.best == min(validated)
+    assert outcome.last == validated[-1]
+    card = read_card(tmp_path / "best.safetensors")[1]
+    assert card["validation_length"] == outcome.best
+    assert not tiny_recipe().differences(card["recipe"])
+    assert read_card(tmp_path / "last.safetensors")[1]["step"] == 24
+
+
+def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:
+    from georoutenet.train.validation import greedy_length, validation_set
+
+    recipe = tiny_recipe(["averaging=0.9"])
+    outcome = train(recipe, tmp_path)
+    policy = load_policy(tmp_path / "last.safetensors")
+    assert greedy_length(policy, validation_set(recipe)) == pytest.approx(outcome.last, abs=1e-9)
+
+
+def test_training_learns(tmp_path: Path) -> None:
+    recipe = tiny_recipe(["n=8", "batch=32", "steps=80", "epoch_steps=40", "learning_rate=3e-3"])
+    train(recipe, tmp_path)
+    lengths = [float(row["cost"]) for row in rows(tmp_path)]
+    assert lengths[-1] < 0.9 * lengths[0]
+
+
+def test_validation_may_be_any_function(tmp_path: Path) -> None:
+    values = iter([3.0, 2.0, 2.5])
+    outcome = train(tiny_recipe(), tmp_path, validation=lambda policy: next(values))
+    assert (outcome.best, outcome.last) == (2.0, 2.5)
+    assert read_card(tmp_path / "best.safetensors")[1]["step"] == 16
+
+
+def test_stopping_and_resuming_reproduces_the_run(tmp_path: Path) -> None:
+    """In one process: stopped by time after every few steps, until the recipe is complete."""
+    recipe = tiny_recipe(["averaging=0.9", "schedule=cosine", "warmup=0.1"])
+    train(recipe, tmp_path / "whole")
+    for _ in range(30):
+        trainer = Trainer(recipe, tmp_path / "parts")
+        trainer.began = -math.inf  # time is up after the steps that the trick below allows
+        allowed, must_stop = trainer.step + 7, trainer._must_stop
+        trainer._must_stop = lambda *a, t=trainer, n=allowed, f=must_stop: t.step >= n and f(*a)  # type: ignore[method-assign]
+        if trainer.run(max_seconds=0.0).finished:
+            break
+    assert_same_weights(tmp_path / "whole", tmp_path / "parts")
+    best = [read_card(tmp_path / run / "best.safetensors")[1] for run in ("whole", "parts")]
+    assert best[0]["validation_length"] == best[1]["validation_length"]
+    assert best[0]["step"] == best[1]["step"]
+    last_rows = [rows(tmp_path / run)[-1] for run in ("whole", "parts")]
+    assert last_rows[0]["validation"] == last_rows[1]["validation"] != ""
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tiny import tiny_recipe
+import numba, torch
+numba.get_num_threads()
+torch.set_num_threads(1)
+from georoutenet.train import checkpoint
+from georoutenet.train.log import Silent
+from georoutenet.train.trainer import Trainer
+
+out, where, when = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+trainer = Trainer(tiny_recipe(["averaging=0.9", "log_every=1"]), out)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if where == "step":
+    one_step = trainer._one_step
+    def counted():
+        one_step()
+        if trainer.step == when:
+            die()
+    trainer._one_step = counted
+elif where == "write":
+    write, written = checkpoint._write, 0
+    def counted(path, data):
+        global written
+        written += 1
+        write(path, data[: len(data) // 2] if written == when else data)
+        if written == when:
+            die()
+    checkpoint._write = counted
+outcome = trainer.run()
+print(outcome.step, outcome.finished)
+"""
+
+
+@pytest.mark.parametrize("where", ["step", "write"])
+def test_a_killed_run_resumes_to_bit_equal_weights(tmp_path: Path, where: str) -> None:
+    """SIGKILL at a random step, or in the middle of a random write of a checkpoint's files."""
+    when = random.SystemRandom().randint(1, 23 if where == "step" else 20)
+    recipe = tiny_recipe(["averaging=0.9", "log_every=1"])
+    train(recipe, tmp_path / "whole")
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "killed")]
+    killed = subprocess.run([*command, where, str(when)], capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, (when, killed.stderr)
+    resumed = Trainer(recipe, tmp_path / "killed")
+    assert resumed.step < 24, when
+    assert resumed.run().finished
+    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
+    assert [row["loss"] for row in rows(tmp_path / "whole")] == [
+        row["loss"] for row in rows(tmp_path / "killed")
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    class Signaling(Silent):
+        def progress(self, step: int, text: str) -> None:
+            if step == 12:
+                os.kill(os.getpid(), number)
+
+    handler = signal.getsignal(number)
+    outcome = train(tiny_recipe(), tmp_path, reporter=Signaling())
+    assert (outcome.step, outcome.finished, outcome.signal) == (12, False, number)
+    assert signal.getsignal(number) is handler
+    stored = load_checkpoint(tmp_path)
+    assert stored is not None
+    assert stored.step == 12
+    assert train(tiny_recipe(), tmp_path).finished
+
+
+def test_another_recipe_is_refused_unless_fresh(tmp_path: Path) -> None:
+    train(tiny_recipe(["steps=8"]), tmp_path)
+    with pytest.raises(InputError, match=r"batch: 4 there, 8 here.*--fresh"):
+        Trainer(tiny_recipe(["steps=8", "batch=8"]), tmp_path)
+    Trainer(tiny_recipe(["steps=8", "log_every=3"]), tmp_path)
+    outcome = train(tiny_recipe(["steps=8", "batch=8"]), tmp_path, fresh=True)
+    assert outcome.step == 8
+    assert rows(tmp_path)[-1]["instances"] == "64"
+
+
+def test_a_damaged_checkpoint_stops_the_command(tmp_path: Path) -> None:
+    train(tiny_recipe(["steps=8"]), tmp_path)
+    file = tmp_path / "checkpoint-000000008" / "momentum.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="checkpoint-000000005"):
+        Trainer(tiny_recipe(["steps=8"]), tmp_path)
+    assert (tmp_path / "checkpoint-000000005").is_dir()
+
+
+def test_not_a_number_stops_with_a_report(tmp_path: Path) -> None:
+    trainer = Trainer(tiny_recipe(), tmp_path)
+    one_step = trainer._one_step
+
+    def poisoned() -> None:
+        one_step()
+        if trainer.step == 6:
+            trainer.state.totals[0] += math.nan
+
+    trainer._one_step = poisoned  # type: ignore[method-assign]
+    with pytest.raises(DivergedError, match=r"between steps 5 and 8: loss = nan.*learning rate 0.001"):
+        trainer.run()
+    stored = load_checkpoint(tmp_path)
+    assert stored is not None
+    assert stored.step == 5
+
+
+def test_weights_that_are_not_numbers_diverge(tmp_path: Path) -> None:
+    trainer = Trainer(tiny_recipe(), tmp_path)
+    with torch.no_grad():
+        next(iter(trainer.state.parameters.values())).fill_(math.nan)
+    with pytest.raises(DivergedError):
+        trainer.run()
+    assert load_checkpoint(tmp_path) is None
+
+
+def test_a_budget_in_seconds_ends_the_run(tmp_path: Path) -> None:
+    recipe = tiny_recipe(["steps=1000000", "schedule_by=seconds", "budget_seconds=1.0", "schedule=cosine"])
+    trainer = Trainer(recipe, tmp_path)
+    outcome = trainer.run()
+    assert outcome.finished
+    assert 1.0 <= outcome.seconds < 30
+    assert outcome.last < math.inf
+    assert float(rows(tmp_path)[-1]["learning_rate"]) < 0.2 * recipe.learning_rate
+    again = train(recipe, tmp_path)
+    assert (again.step, again.finished, again.best) == (outcome.step, True, outcome.best)
+
+
+def test_mixed_sizes_and_distributions(tmp_path: Path) -> None:
+    mix = "mix=[{n=6, batch=4}, {n=9, batch=2, distribution='clustered'}]"
+    recipe = tiny_recipe([mix, "steps=8", "validation_size=8"])
+    train(recipe, tmp_path)
+    assert 8 * 2 < int(rows(tmp_path)[-1]["instances"]) < 8 * 4
+
+
+def test_nar4tsp_weights_are_kept_with_frozen_statistics(tmp_path: Path) -> None:
+    train(tiny_recipe(["policy.encoder=nar4tsp", "steps=8"]), tmp_path)
+    policy = load_policy(tmp_path / "best.safetensors")
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in policy.state_dict().values())
+    assert policy(torch.rand(1, 9, 2)).logits.shape == (1, 9, 9)
+
+
+def test_first_line_says_what_runs_and_how_fast(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    class Listening(Silent):
+        def line(self, text: str) -> None:
+            lines.append(text)
+
+    train(tiny_recipe(), tmp_path, reporter=Listening())
+    assert len(lines) == 1
+    parameters = Policy(tiny_recipe().policy).parameter_count()
+    for part in ("cpu", "float32", f"{parameters:,} parameters", "steps/s", "instances/s", "left"):
+        assert part in lines[0]
+
+
+def test_held_out_sets_are_never_selected_on(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="held out"):
+        Trainer(tiny_recipe(["validation=test50"]), tmp_path)
+    with pytest.raises(InputError, match="unknown data set"):
+        Trainer(tiny_recipe(["validation=val51"]), tmp_path)
+    with pytest.raises(InputError, match="up to 10000"):
+        Trainer(tiny_recipe(["validation=val50", "validation_size=10001"]), tmp_path)
