@@ -46,13 +46,16 @@ class Costs:
             points = self.coordinates[first : first + len(tours)]
             index = tours.reshape(len(tours), -1)
             x, y = (points[..., axis].gather(1, index).reshape(tours.shape) for axis in (0, 1))
-            edges = torch.hypot(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
+            edges = _euclidean(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
         else:
             order = tours.cpu().numpy()
             following = np.roll(order, -1, axis=2)
             rows = [self.instances[first + b].distance(order[b], following[b]) for b in range(len(order))]
             edges = torch.from_numpy(np.stack(rows).astype(np.float64)).to(tours.device)
-        return (edges if self.closed else edges[:, :, :-1]).cumsum(dim=2)[:, :, -1]
+        total = edges[:, :, 0].clone()
+        for step in range(1, edges.shape[2] if self.closed else edges.shape[2] - 1):
+            total += edges[:, :, step]
+        return total
 
     def matrix(self, b: int) -> Tensor:
         """All distances of one instance, float64 ``(n, n)``."""
@@ -60,14 +63,14 @@ class Costs:
             distances = self.instances[b].distance_matrix().astype(np.float64)
             return torch.from_numpy(distances).to(self.coordinates.device)
         difference = self.coordinates[b, :, None] - self.coordinates[b, None]
-        return torch.hypot(difference[..., 0], difference[..., 1])
+        return _euclidean(difference[..., 0], difference[..., 1])
 
     def normalized_matrix(self, b: int) -> Tensor:
         """Euclidean distances ``(n, n)`` in units of the instance's larger side."""
         points = self.coordinates[b]
         span = (points.amax(dim=0) - points.amin(dim=0)).amax()
         difference = (points[:, None] - points[None]) / torch.where(span > 0, span, 1.0)
-        return torch.hypot(difference[..., 0], difference[..., 1])
+        return _euclidean(difference[..., 0], difference[..., 1])
 
     def repeated(self, times: int) -> Costs:
         """The costs of a batch that holds each instance ``times`` times in a row."""
@@ -75,6 +78,15 @@ class Costs:
         if instances is not None:
             instances = [instance for instance in instances for _ in range(times)]
         return Costs(self.coordinates.repeat_interleave(times, dim=0), instances, self.closed)
+
+
+def _euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """Length of ``(x, y)``; on the CPU rounded as compiled loops round it.
+
+    Neither ``hypot`` nor torch's vectorized ``sqrt`` gives the nearest float64 always, NumPy's root does.
+    """
+    square = x * x + y * y
+    return torch.from_numpy(np.sqrt(square.numpy())) if square.device.type == "cpu" else square.sqrt()
 
 
 def as_costs(

@@ -3,61 +3,54 @@
 What makes it fast: ``exp`` of the logits is taken once per instance, so a partial tour's normalizer is a
 masked sum; rows are sorted once, so a parent's children come best first and the scan stops at the score
 that can no longer make the beam; parents and cities are stored per step and tours read back at the end.
-A child is one 64-bit key, (score, parent, city), so that one integer order decides everything. No step sorts
-its beam: partial tours stand in the order of (parent, city), as in every backend.
+No step sorts its beam: partial tours stand in the order of (parent, city), as in every backend. All memory
+is allocated once and used for instance after instance.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numba import njit, uint64
 
-from georoutenet.decode.beam_task import BeamTask, cheapest, stacked
+from georoutenet.decode.beam_task import BeamTask, stacked
 from georoutenet.decode.common import FLOOR, Decoded
-from georoutenet.decode.numba_tours import TINY, _mix
+from georoutenet.decode.numba_children import LOW, by_child, children, packed, unpacked
+from georoutenet.decode.numba_tours import TINY, mix
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
 _FLOOR = np.float32(FLOOR)
-_LOW = uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
-def _packed(score: Any, child: int) -> Any:
-    """A key whose ascending order is descending score, then ascending child number."""
-    bits = np.float32(score).view(np.uint32)
-    # Negative floats already order backwards as integers; positive ones are flipped to come first.
-    high = bits if bits >> np.uint32(31) else ~bits & np.uint32(0x7FFFFFFF)
-    return (uint64(high) << uint64(32)) | uint64(child)
+class Tables(NamedTuple):
+    """What is known of an instance before the search."""
+
+    weights: Any  # (n, n) float64: exp(z - largest)
+    largest: Any  # (n,) float64: the largest logit of each row
+    values: Any  # (n, n) float32: what ranks the children of each city, best first
+    order: Any  # (n, n) int32: the cities that ``values`` belong to
 
 
-@njit(cache=True, nogil=True)
-def _select(keys: Any, count: int, wanted: int) -> None:
-    """Move the ``wanted`` smallest of the first ``count`` keys to the front, in any order."""
-    low, high = 0, count - 1
-    while low < high:
-        a, b, c = keys[low], keys[(low + high) >> 1], keys[high]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while keys[i] < pivot:
-                i += 1
-            while keys[j] > pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if wanted - 1 <= j:
-            high = j
-        elif wanted - 1 >= i:
-            low = i
-        else:
-            return
+class Partial(NamedTuple):
+    """The partial tours of one step; the last three only for dominance."""
+
+    rank: Any  # (W,) float32
+    chance: Any  # (W,) float32 log-probabilities
+    mask: Any  # (W, n): 1 where a city may come next
+    first: Any  # (W,) int32, or -1 where it does not matter
+    length: Any  # (W,) float64
+    visited: Any  # (W,) uint64: sum of the hashes of the visited cities
+
+
+class Trail(NamedTuple):
+    """How every partial tour came about."""
+
+    parents: Any  # (n, W) int32
+    cities: Any  # (n, W) int32
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
@@ -77,91 +70,32 @@ def _normalizer(row: Any, weights: Any, largest: float, mask: Any) -> Any:
     top = -np.inf
     for j in range(row.shape[0]):
         if mask[j] > 0:
-            top = max(top, float(max(row[j], _FLOOR)))
+            top = max(top, np.float64(max(row[j], _FLOOR)))
     total = 0.0
     for j in range(row.shape[0]):
         if mask[j] > 0:
-            total += math.exp(float(max(row[j], _FLOOR)) - top)
+            total += math.exp(np.float64(max(row[j], _FLOOR)) - top)
     return np.float32(top + math.log(total))
 
 
 @njit(cache=True, nogil=True)
-def _unpacked(key: Any) -> Any:
-    """Score and child number of a key."""
-    high = np.uint32(key >> uint64(32))
-    bits = high if high >> np.uint32(31) else ~high & np.uint32(0x7FFFFFFF)
-    return np.uint32(bits).view(np.float32), int(key & _LOW)
-
-
-@njit(cache=True, nogil=True)
-def _children(
-    alive: int,
-    rank: Any,
-    city: Any,
-    normalizer: Any,
-    sorted_values: Any,
-    order: Any,
-    mask: Any,
-    wanted: int,
-    keys: Any,
-) -> int:
-    """The ``wanted`` best children of all parents as keys in any order; how many there are.
-
-    First every parent gives its best child, then its second best, and so on: after two rounds the bound
-    is already close to the final one, and a parent whose next child is below it has no more to give.
-    """
-    n = order.shape[0]
-    position = np.zeros(alive, np.int32)  # how much of its sorted row each parent has looked at
-    open_parents = np.arange(alive)
-    left = alive
-    count = 0
-    bound = np.float32(-np.inf)
-    while left > 0:
-        still = 0
-        for a in range(left):
-            parent = open_parents[a]
-            i = city[parent]
-            for k in range(position[parent], n):
-                score = rank[parent] + (sorted_values[i, k] - normalizer[parent])
-                if score < bound:
-                    break
-                j = order[i, k]
-                if mask[parent, j] > 0:
-                    if count == keys.shape[0]:
-                        _select(keys, count, wanted)
-                        count = wanted
-                        bound = _unpacked(keys[:count].max())[0]
-                    # A child below the new bound does no harm: the last selection removes it.
-                    keys[count] = _packed(score, parent * n + j)
-                    count += 1
-                    position[parent] = k + 1
-                    open_parents[still] = parent
-                    still += 1
-                    break
-        left = still
-    if count > wanted:
-        _select(keys, count, wanted)
-        count = wanted
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _by_child(keys: Any, count: int, alive: int, n: int, sorted_keys: Any) -> None:
-    """Keys in the order of their child numbers: counted by parent, then by insertion within a parent."""
-    place = np.zeros(alive + 1, np.int32)
-    for k in range(count):
-        place[int(keys[k] & _LOW) // n + 1] += 1
-    for parent in range(alive):
-        place[parent + 1] += place[parent]
-    filled = place[:alive].copy()
-    for k in range(count):
-        parent = int(keys[k] & _LOW) // n
-        at = filled[parent]
-        filled[parent] += 1
-        while at > place[parent] and (sorted_keys[at - 1] & _LOW) > (keys[k] & _LOW):
-            sorted_keys[at] = sorted_keys[at - 1]
-            at -= 1
-        sorted_keys[at] = keys[k]
+def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
+    """Sort and exponentiate every row; False when a logit is not a number."""
+    n = logits.shape[0]
+    keys = np.empty(n, np.uint64)
+    for i in range(n):
+        top = np.float64(_FLOOR)
+        for j in range(n):
+            if math.isnan(logits[i, j]):
+                return False
+            top = max(top, np.float64(logits[i, j]))
+            keys[j] = packed(values[i, j], j)
+        keys.sort()
+        tables.largest[i] = top
+        for j in range(n):
+            tables.weights[i, j] = math.exp(np.float64(max(logits[i, j], _FLOOR)) - top)
+            tables.values[i, j], tables.order[i, j] = unpacked(keys[j])
+    return True
 
 
 @njit(cache=True, nogil=True)
@@ -170,13 +104,11 @@ def _undominated(
     count: int,
     width: int,
     city: Any,
-    first: Any,
-    visited: Any,
-    length: Any,
+    now: Partial,
     distances: Any,
     kept: Any,
 ) -> Any:
-    """Write to ``kept`` the children that stand for their state from sorted ``keys``, as ``reference._undominated`` does.
+    """Write to ``kept`` the children (of sorted ``keys``) that stand for their state.
 
     Returns how many there are, and whether the walk met one state more than the beam can hold. A state is
     known by a 64-bit hash: the sum of a hash of each visited city, mixed with first and last city.
@@ -191,11 +123,11 @@ def _undominated(
     totals = np.empty(width)
     slots = 0
     for k in range(count):
-        child = int(keys[k] & _LOW)
+        child = int(keys[k] & LOW)
         parent, j = child // n, child % n
-        ends = (uint64(first[parent] + 1) << uint64(32)) | uint64(j + 1)
-        state = _mix(visited[parent] + _mix(uint64(j + 1)) + _mix(ends))
-        total = length[parent] + distances[city[parent], j]
+        ends = (uint64(now.first[parent] + 1) << uint64(32)) | uint64(j + 1)
+        state = mix(now.visited[parent] + mix(uint64(j + 1)) + mix(ends))
+        total = now.length[parent] + distances[city[parent], j]
         place = state & wrap
         while table[place] >= 0 and states[table[place]] != state:
             place = (place + uint64(1)) & wrap
@@ -215,133 +147,183 @@ def _undominated(
 
 
 @njit(cache=True, nogil=True)
+def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: Trail) -> int:
+    """The first step: the most probable start cities in ascending order; how many there are."""
+    n = start.shape[0]
+    keys = np.empty(n, np.uint64)
+    count = 0
+    for j in range(n):
+        if start[j] > -np.inf:
+            keys[count] = packed(start[j], j)
+            count += 1
+    keys[:count].sort()
+    count = min(count, width)
+    cities = np.sort(keys[:count] & LOW)
+    for w in range(count):
+        city = int(cities[w])
+        trail.cities[0, w] = city
+        now.rank[w] = start[city]
+        now.chance[w] = start[city]
+        now.mask[w] = 1
+        now.mask[w, city] = 0
+        if end >= 0 and n > 2:
+            now.mask[w, end] = 0
+        now.first[w] = city if closed else -1
+        now.length[w] = 0.0
+        now.visited[w] = mix(uint64(city + 1))
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _search(
-    first_cities: Any,
-    first_ranks: Any,
-    logits: Any,
-    sorted_values: Any,
-    order: Any,
-    weights: Any,
-    largest: Any,
+    start: Any,
     end: int,
-    width: int,
+    logits: Any,
+    tables: Tables,
+    now: Partial,
+    following: Partial,
+    trail: Trail,
     dominance: bool,
     closed: bool,
     distances: Any,
 ) -> Any:
-    """Beam search over one instance: tours, best rank first, and their log-probabilities."""
-    n, padded = weights.shape
-    alive = first_cities.shape[0]
-    rank, chance = np.empty(width, np.float32), np.empty(width, np.float32)
-    rank[:alive] = first_ranks
-    chance[:alive] = first_ranks
+    """Beam search over one instance; how many full tours it holds, their ranks and log-probabilities."""
+    n = logits.shape[0]
+    width = now.rank.shape[0]
+    alive = _begin(start, end, width, closed, now, trail)
     normalizer = np.empty(width, np.float32)
-    parents, cities = np.zeros((n, width), np.int32), np.zeros((n, width), np.int32)
-    cities[0, :alive] = first_cities
-    mask, next_mask = np.zeros((width, padded), np.float64), np.zeros((width, padded), np.float64)
-    mask[:alive, :n] = 1
-    for w in range(alive):
-        mask[w, first_cities[w]] = 0
-        if end >= 0 and n > 2:
-            mask[w, end] = 0
-    # Only dominance needs to know where a partial tour began, what it visited and how long it is.
-    states = width if dominance else 1
-    first, length, visited = np.zeros(states, np.int32), np.zeros(states), np.zeros(states, np.uint64)
-    kept = np.empty(states, np.uint64)
-    if dominance:
-        for w in range(alive):
-            first[w] = first_cities[w] if closed else -1
-            visited[w] = _mix(uint64(first_cities[w] + 1))
     keys, chosen = np.empty(2 * width, np.uint64), np.empty(width, np.uint64)
+    kept = np.empty(width if dominance else 0, np.uint64)
     wanted = width
-
     for step in range(1, n):
-        city = cities[step - 1]
+        city = trail.cities[step - 1]
         for w in range(alive):
-            normalizer[w] = _normalizer(logits[city[w]], weights[city[w]], largest[city[w]], mask[w])
+            i = city[w]
+            normalizer[w] = _normalizer(logits[i], tables.weights[i], tables.largest[i], now.mask[w])
         while True:
-            count = _children(alive, rank, city, normalizer, sorted_values, order, mask, wanted, keys)
+            count = children(
+                alive, now.rank, city, normalizer, tables.values, tables.order, now.mask, wanted, keys
+            )
             if not dominance:
-                _by_child(keys, count, alive, n, chosen)
+                by_child(keys, count, alive, n, chosen)
                 break
             keys[:count].sort()
-            slots, full = _undominated(keys, count, width, city, first, visited, length, distances, kept)
+            slots, full = _undominated(keys, count, width, city, now, distances, kept)
             if full or count < wanted:
                 count = slots
-                _by_child(kept, count, alive, n, chosen)
+                by_child(kept, count, alive, n, chosen)
                 break
             wanted *= 2
             keys = np.empty(2 * wanted, np.uint64)
-        next_rank, next_chance = np.empty(width, np.float32), np.empty(width, np.float32)
-        next_first, next_length = np.empty(states, np.int32), np.empty(states)
-        next_visited = np.empty(states, np.uint64)
         for w in range(count):
-            score, child = _unpacked(chosen[w])
+            score, child = unpacked(chosen[w])
             parent, j = child // n, child % n
             i = city[parent]
-            next_rank[w] = score
-            next_chance[w] = chance[parent] + (max(logits[i, j], _FLOOR) - normalizer[parent])
-            parents[step, w] = parent
-            cities[step, w] = j
-            next_mask[w] = mask[parent]
-            next_mask[w, j] = 0
+            trail.parents[step, w] = parent
+            trail.cities[step, w] = j
+            following.rank[w] = score
+            following.chance[w] = now.chance[parent] + (max(logits[i, j], _FLOOR) - normalizer[parent])
+            following.mask[w] = now.mask[parent]
+            following.mask[w, j] = 0
             if end >= 0 and step == n - 2:
-                next_mask[w, end] = 1
+                following.mask[w, end] = 1
             if dominance:
-                next_first[w] = first[parent]
-                next_length[w] = length[parent] + distances[i, j]
-                next_visited[w] = visited[parent] + _mix(uint64(j + 1))
+                following.first[w] = now.first[parent]
+                following.length[w] = now.length[parent] + distances[i, j]
+                following.visited[w] = now.visited[parent] + mix(uint64(j + 1))
         alive = count
-        rank, chance = next_rank, next_chance
-        mask, next_mask = next_mask, mask
-        if dominance:
-            first, length, visited = next_first, next_length, next_visited
+        now, following = following, now
+    return alive, now.rank[:alive], now.chance[:alive]
 
-    tours = np.empty((alive, n), np.int64)
-    best_first = np.argsort(-rank[:alive], kind="mergesort")
+
+@njit(cache=True, nogil=True)
+def _read_back(trail: Trail, w: int, tour: Any) -> None:
+    for step in range(tour.shape[0] - 1, -1, -1):
+        tour[step] = trail.cities[step, w]
+        w = trail.parents[step, w]
+
+
+@njit(cache=True, nogil=True)
+def _lengths(trail: Trail, alive: int, points: Any, distances: Any, closed: bool) -> Any:
+    """Lengths of the full tours, edge by edge as ``Costs.lengths`` adds them."""
+    n = trail.cities.shape[0]
+    lengths = np.zeros(alive)
+    tour = np.empty(n, np.int64)
     for w in range(alive):
-        back = best_first[w]
-        for step in range(n - 1, -1, -1):
-            tours[w, step] = cities[step, back]
-            back = parents[step, back]
-    return tours, chance[best_first]
+        _read_back(trail, w, tour)
+        for step in range(n if closed and n > 1 else n - 1):
+            i, j = tour[step], tour[(step + 1) % n]
+            if distances.shape[0] == n:
+                lengths[w] += distances[i, j]
+            else:
+                x, y = points[i, 0] - points[j, 0], points[i, 1] - points[j, 1]
+                lengths[w] += math.sqrt(x * x + y * y)
+    return lengths
 
 
 def beam(task: BeamTask) -> Decoded:
     """Beam search, equal to ``reference.beam``; instances are shared among threads."""
     batch, n = task.shape
-    if task.width * n >= 1 << 32:
-        raise InputError(f"width times cities must stay below 2^32, got {task.width} x {n}")
+    width = min(task.width, math.factorial(n)) if n < 13 else task.width
+    if width * n >= 1 << 32:
+        raise InputError(f"width times cities must stay below 2^32, got {width} x {n}")
 
     def work(low: int, high: int) -> list[Decoded]:
-        return [_beam(task, b) for b in range(low, high)]
+        square = (n, n)
+        tables = Tables(
+            np.empty(square), np.empty(n), np.empty(square, np.float32), np.empty(square, np.int32)
+        )
+        trail = Trail(np.zeros((n, width), np.int32), np.zeros((n, width), np.int32))
+        now, following = _partial(width, n), _partial(width, n)
+        return [_beam(task, b, tables, now, following, trail) for b in range(low, high)]
 
     return stacked([part for parts in in_ranges(batch, work) for part in parts])
 
 
-def _beam(task: BeamTask, b: int) -> Decoded:
-    logits = task.logits[b]
-    if bool(logits.isnan().any()):
+def _partial(width: int, n: int) -> Partial:
+    return Partial(
+        np.empty(width, np.float32),
+        np.empty(width, np.float32),
+        np.empty((width, n), np.float64),
+        np.empty(width, np.int32),
+        np.empty(width),
+        np.empty(width, np.uint64),
+    )
+
+
+def _beam(task: BeamTask, b: int, tables: Tables, now: Partial, following: Partial, trail: Trail) -> Decoded:
+    n = task.shape[1]
+    logits = task.logits[b].numpy()
+    if not _fill_tables(logits, task.values(b).numpy(), tables):
         raise InputError("the scores hold values that are not numbers (NaN)")
-    start = task.start[b]
-    starts = min(task.width, int((start > -torch.inf).sum()))
-    cities = torch.sort(start, descending=True, stable=True).indices[:starts].sort().values
-    sorted_values, order = torch.sort(task.values(b), dim=1, descending=True, stable=True)
-    clamped = logits.double().clamp(min=FLOOR)
-    largest = clamped.amax(dim=1, keepdim=True)
-    unused = np.zeros((1, 1))
-    tours, chance = _search(
-        cities.to(torch.int32).numpy(),
-        start[cities].numpy(),
-        logits.numpy(),
-        sorted_values.numpy(),
-        order.to(torch.int32).numpy(),
-        (clamped - largest).exp().numpy(),
-        largest[:, 0].numpy(),
+    distances, points = np.empty((0, 0)), np.empty((0, 2))
+    if task.costs is not None:
+        points = task.costs.coordinates[b].numpy()
+        if task.dominance or task.costs.instances is not None:
+            distances = task.costs.matrix(b).numpy()
+    alive, rank, chance = _search(
+        task.start[b].numpy(),
         int(task.end[b]),
-        task.width,
+        logits,
+        tables,
+        now,
+        following,
+        trail,
         task.dominance,
         task.closed,
-        task.costs.matrix(b).numpy() if task.dominance and task.costs is not None else unused,
+        distances,
     )
-    return cheapest(task, torch.from_numpy(tours)[None], torch.from_numpy(chance)[None], b)
+    best = np.argsort(-rank, kind="stable")
+    lengths = None
+    if task.costs is not None:
+        lengths = _lengths(trail, alive, points, distances, task.closed)
+        best = best[np.argsort(lengths[best], kind="stable")]
+    best = best[: task.keep]
+    tours = np.empty((len(best), n), np.int64)
+    for k, w in enumerate(best):
+        _read_back(trail, w, tours[k])
+    return Decoded(
+        torch.from_numpy(tours)[None],
+        torch.from_numpy(chance[best])[None],
+        None if lengths is None else torch.from_numpy(lengths[best])[None],
+    )

@@ -30,7 +30,7 @@ _FLOOR = np.float32(FLOOR)
 
 
 @njit(cache=True, nogil=True)
-def _mix(x: Any) -> Any:
+def mix(x: Any) -> Any:
     x = (x ^ (x >> uint64(30))) * _M1
     x = (x ^ (x >> uint64(27))) * _M2
     return x ^ (x >> uint64(31))
@@ -38,12 +38,12 @@ def _mix(x: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _tour_key(seed: Any, instance: int, sample: int) -> Any:
-    return _mix(_mix(uint64(instance + 1) * _GOLDEN + seed) + uint64(sample + 1) * _GOLDEN)
+    return mix(mix(uint64(instance + 1) * _GOLDEN + seed) + uint64(sample + 1) * _GOLDEN)
 
 
 @njit(cache=True, nogil=True)
 def _uniform(key: Any, step: int) -> float:
-    return float(_mix(key + uint64(step + 1) * _GOLDEN) >> uint64(12)) * 2.0**-52
+    return np.float64(mix(key + uint64(step + 1) * _GOLDEN) >> uint64(12)) * 2.0**-52
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
@@ -73,7 +73,7 @@ def _log_normalizer(row: Any, barrier: Any, top: Any) -> float:
     total = 0.0
     for j in range(row.shape[0]):
         if barrier[j] == 0.0:
-            total += math.exp(float(max(row[j], _FLOOR)) - top)
+            total += math.exp(np.float64(max(row[j], _FLOOR)) - top)
     return top + math.log(total)
 
 
@@ -103,7 +103,7 @@ def _greedy(
             if city >= n or (top <= _FLOOR and _has_nan(row)):
                 return False
             if want:
-                total += top - np.float32(_log_normalizer(row, barrier, float(top)))
+                total += top - np.float32(_log_normalizer(row, barrier, np.float64(top)))
             tours[b, step] = city
             barrier[city] = -np.inf
         log_probability[b] = total
@@ -154,11 +154,11 @@ def _exact_weights(row: Any, mask: Any, weights: Any) -> None:
     top = -np.inf
     for j in range(n):
         if mask[j] > 0.0:
-            top = max(top, float(max(row[j], _FLOOR)))
+            top = max(top, np.float64(max(row[j], _FLOOR)))
     weights[:] = 0.0
     for j in range(n):
         if mask[j] > 0.0:
-            weights[j] = math.exp(float(max(row[j], _FLOOR)) - top)
+            weights[j] = math.exp(np.float64(max(row[j], _FLOOR)) - top)
 
 
 @njit(cache=True, nogil=True)
