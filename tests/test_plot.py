@@ -22,7 +22,9 @@ def test_any_size_is_drawn(n: int, tmp_path: Path) -> None:
     assert (tmp_path / "tour.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("points", [[[1, 1]] * 4, [[0, 0], [1, 0], [5, 0]], [[0, 0], [0, 1e9]], [[1e-300, 0], [0, 1]]])
+@pytest.mark.parametrize(
+    "points", [[[1, 1]] * 4, [[0, 0], [1, 0], [5, 0]], [[0, 0], [0, 1e9]], [[1e-300, 0], [0, 1]]]
+)
 def test_degenerate_shapes(points: list[list[float]], tmp_path: Path) -> None:
     plot_tour(Instance(points), np.arange(len(points)), tmp_path / "tour.png")
     assert (tmp_path / "tour.png").exists()
@@ -61,7 +63,9 @@ def test_geo_files_are_drawn_north_up() -> None:
 
 
 def test_title() -> None:
-    square = Instance([[0, 0], [0, 3000], [3000, 3000], [3000, 0]], name="square", rule="EUC_2D", optimum=12000)
+    square = Instance(
+        [[0, 0], [0, 3000], [3000, 3000], [3000, 0]], name="square", rule="EUC_2D", optimum=12000
+    )
     title = plot_tour(square, [0, 1, 2, 3]).axes[0].get_title()
     assert title == "square  ·  4 cities  ·  length 12,000  ·  gap 0.00 %"
     assert plot_tour(square, [0, 1, 2, 3], title="mine").axes[0].get_title() == "mine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,11 +50,10 @@ def plot_tour(
         _draw_probabilities(ax, points, edge_probabilities)
     _draw_tour(ax, points, order)
     ax.set_title(_title(instance, order) if title is None else title, fontsize=11, color="#222222")
-    figure = ax.get_figure()
-    assert figure is not None
+    figure = cast("Figure", ax.figure)
     if path is not None:
         save(figure, path)
-    return figure  # type: ignore[return-value]
+    return figure
 
 
 def plot_instances(
@@ -137,7 +136,7 @@ def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | 
     n = len(points)
     # Inches of axes per city, on a square: marks shrink with the room they have.
     box = ax.get_position()
-    inches = min(ax.figure.get_size_inches() * (box.width, box.height))
+    inches = min(cast("Figure", ax.figure).get_size_inches() * (box.width, box.height))
     room = 72.0 * inches / math.sqrt(n)
     marker = min(6.0, 0.22 * room)
     width = min(1.6, max(0.6, 0.055 * room))
@@ -147,7 +146,9 @@ def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | 
     if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
         ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
     if tour is not None and n <= 200:
-        ax.plot(*points[tour[0]], "s", color="white", markeredgecolor=CITY_COLOR, markersize=marker + 2, zorder=4)
+        ax.plot(
+            *points[tour[0]], "s", color="white", markeredgecolor=CITY_COLOR, markersize=marker + 2, zorder=4
+        )
     ax.set_aspect("equal", adjustable="datalim" if np.ptp(points, axis=0).min() == 0 else "box")
     ax.margins(0.03)
     ax.set_xticks([])
@@ -187,4 +188,6 @@ def _title(instance: Instance, tour: NDArray[np.int64] | None) -> str:
 
 
 def _number(length: float) -> str:
-    return f"{length:,}" if isinstance(length, int) else f"{length:,.1f}" if length >= 1000 else f"{length:.5g}"
+    return (
+        f"{length:,}" if isinstance(length, int) else f"{length:,.1f}" if length >= 1000 else f"{length:.5g}"
+    )

@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time limit of the local search, per example.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Time limit of the local search, per example.")
+    ] = 2.0,
 ) -> None:
     """Solve the 48 US state capitals and 1,000 random cities; print a table and write two pictures."""
     from rich import box

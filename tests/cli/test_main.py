@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from georoutenet import __version__
+from georoutenet.cli import app
+
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "georoutenet", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"georoutenet {__version__}\n"
+
+
+def test_help_lists_every_subcommand() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize("module", ["georoutenet", "georoutenet.cli"])
+def test_heavy_packages_are_not_imported_at_the_start(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        "heavy = {'torch', 'matplotlib', 'numba', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_help_does_not_import_heavy_packages() -> None:
+    code = (
+        "import sys\n"
+        "from georoutenet.cli import main\n"
+        "sys.argv = ['georoutenet', '--help']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "heavy = {'torch', 'matplotlib', 'numba', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def test_unknown_option_names_the_allowed_ones() -> None:
+    done = run("demo", "--colour", "red")
+    assert done.returncode == 2
+    assert "--colour" in done.stderr
+    assert "--out" in done.stderr
+    assert "--seconds" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_subcommand_names_the_allowed_ones() -> None:
+    done = run("sovle")
+    assert done.returncode == 2
+    assert "sovle" in done.stderr
+    for name in COMMANDS:
+        assert name in done.stderr
+
+
+def test_wrong_value_says_what_is_allowed() -> None:
+    done = run("demo", "--seconds", "-1")
+    assert done.returncode == 2
+    assert "--seconds" in done.stderr
+    assert re.search(r"(>=|greater than or equal to) ?0", done.stderr)
+
+
+def test_missing_argument() -> None:
+    done = run("length")
+    assert done.returncode == 2
+    assert "cities" in done.stderr
+
+
+def test_input_errors_are_one_line(tmp_path: Path) -> None:
+    done = run("length", str(tmp_path / "none.tsp"), str(tmp_path / "none.tour"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "none.tsp" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes")
+def test_a_closed_pipe_gives_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "georoutenet", "data", "list"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
