@@ -128,9 +128,12 @@ def greedy_edge(coordinates: ArrayLike) -> Tour:
     n = len(points)
     links = np.full((n, 2), -1, dtype=np.int64)
     parent = np.arange(n)
-    ends = np.arange(n)
-    fragments = n
+    # Coincident cities first, as a chain: neighbor lists of a large pile would all name the same few.
+    order = np.lexsort((np.arange(n), *points.T))
+    same = (points[order][1:] == points[order][:-1]).all(axis=1)
+    fragments = n - _join(order[:-1][same], order[1:][same], links, parent)
     while fragments > 1:
+        ends = np.flatnonzero(links[:, 1] < 0)
         near = nearest_neighbors(points[ends], 8 if len(ends) > 9 else len(ends) - 1)
         left = np.repeat(ends, near.shape[1])
         right = ends[near.ravel()]
@@ -138,7 +141,6 @@ def greedy_edge(coordinates: ArrayLike) -> Tour:
         length = np.square(points[a] - points[b]).sum(axis=1)
         order = np.lexsort((b, a, length))
         fragments -= _join(a[order], b[order], links, parent)
-        ends = np.flatnonzero(links[:, 1] < 0)
     return _unroll(links)
 
 
