@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from georoutenet.decode import greedy
+from georoutenet.decode import rollout
 from georoutenet.decode.costs import tour_costs
 from georoutenet.errors import InputError
 from georoutenet.model import Policy
@@ -52,8 +52,9 @@ def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500) -> float:
         total = torch.zeros((), dtype=torch.float64, device=policy.device)
         for part in coords.split(batch):
             part = part.to(policy.device)
-            tours = greedy(policy(part)).tours
-            total += tour_costs(part.double(), tours[:, :1]).sum()
+            scores = policy(part)
+            tours = rollout(scores.start, scores.logits, samples=0, seed=0)  # the greedy tour alone
+            total += tour_costs(part.double(), tours).sum()
         return float(total.item()) / len(coords)
     finally:
         policy.train(was_training)

@@ -1,0 +1,138 @@
+"""Training speed: steps and instances per second of the whole step, and where the time of a step goes.
+
+    python benchmarks/training.py [--device cuda] [--seconds 5] [--csv benchmarks/results/training.csv]
+
+The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
+are timed one by one in the uncaptured step, so on small batches they consist of launch times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from georoutenet.decode import rollout
+from georoutenet.train.recipe import Recipe, recipe_from_dict
+from georoutenet.train.step import CapturedStep, State, Step
+from georoutenet.train.trainer import make_policy, make_steps
+
+CASES = {
+    "n=50 batch=512 M=48": {"n": 50, "batch": 512, "candidates": 48, "baseline": "mean"},
+    "n=50 batch=64 M=3": {"n": 50, "batch": 64, "candidates": 3},
+}
+PARTS = ("instances", "network", "sampling", "loss", "backward", "optimizer")
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def rate(function: Callable[[], None], seconds: float, device: torch.device) -> float:
+    """Calls per second, over at least ``seconds``."""
+    function()
+    synchronize(device)
+    began, calls = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        for _ in range(10 if device.type == "cuda" else 1):
+            function()
+            calls += 1
+        synchronize(device)
+    return calls / (time.perf_counter() - began)
+
+
+def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float]:
+    """Milliseconds of each part of the uncaptured step."""
+    spent = dict.fromkeys(PARTS, 0.0)
+
+    @contextmanager
+    def part(name: str) -> Iterator[None]:
+        synchronize(device)
+        began = time.perf_counter()
+        yield
+        synchronize(device)
+        spent[name] += 1000 * (time.perf_counter() - began) / repeats
+
+    for _ in range(repeats):
+        with part("instances"):
+            coords, seed = step.draw()
+        with part("network"):
+            start, logits = step.network(coords)
+        with part("sampling"):
+            tours = rollout(start.detach(), logits.detach(), samples=step.recipe.candidates, seed=seed)
+        with part("loss"):
+            loss, _ = step.loss_of(coords, start, logits, tours)
+        with part("backward"):
+            step.state.optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+        with part("optimizer"):
+            step.state.optimizer.step()
+    return spent
+
+
+def measure(name: str, recipe: Recipe, device: torch.device, seconds: float) -> dict[str, object]:
+    policy = make_policy(recipe)
+    if recipe.precision == "bfloat16":
+        policy.compute_dtype = torch.bfloat16
+    state = State(policy, recipe, device)
+    began = time.perf_counter()
+    (plain,) = make_steps(state, recipe_from_dict({**recipe.to_dict(), "cuda_graph": False}), device)
+    assert isinstance(plain, Step)
+    plain()
+    whole: Callable[[], None] = CapturedStep(plain) if device.type == "cuda" and recipe.cuda_graph else plain
+    synchronize(device)
+    ready = time.perf_counter() - began
+    steps = rate(whole, seconds, device)
+    row: dict[str, object] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "case": name,
+        "encoder": recipe.policy.encoder,
+        "precision": recipe.precision,
+        "compile": recipe.compile,
+        "cuda_graph": recipe.cuda_graph,
+        "steps_per_second": round(steps, 2),
+        "instances_per_second": round(steps * recipe.batch),
+        "ms_per_step": round(1000 / steps, 3),
+        "preparation_seconds": round(ready, 1),
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if device.type == "cuda" else "",
+    }
+    parts = breakdown(plain, device, repeats=10 if device.type == "cuda" else 2)
+    return {**row, **{f"{part}_ms": round(ms, 3) for part, ms in parts.items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "training.csv")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    options.csv.parent.mkdir(parents=True, exist_ok=True)
+    for name, settings in CASES.items():
+        recipe = recipe_from_dict({"precision": precision, **settings}, options.settings)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        row = measure(name, recipe, device, options.seconds)
+        print("\n".join(f"{key:22s} {value}" for key, value in row.items()), end="\n\n", flush=True)
+        is_new = not options.csv.exists()
+        with open(options.csv, "a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, row.keys())
+            if is_new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The captured, compiled and bfloat16 paths on CUDA against the eager float32 step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_recipe
+
+from georoutenet.train.recipe import Recipe
+from georoutenet.train.step import CapturedStep, State, diagnostics
+from georoutenet.train.trainer import Trainer, make_policy, make_steps
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+EAGER = ["compile=false", "cuda_graph=false"]
+
+
+def totals(recipe: Recipe, steps: int = 3) -> tuple[torch.Tensor, State]:
+    device = torch.device("cuda")
+    policy = make_policy(recipe)
+    if recipe.precision == "bfloat16":
+        policy.compute_dtype = torch.bfloat16
+    state = State(policy, recipe, device)
+    state.entropy_weight.fill_(0.01)
+    (step,) = make_steps(state, recipe, device)
+    for _ in range(steps):
+        step()
+    return state.totals.cpu(), state
+
+
+@pytest.mark.parametrize("encoder", ["georoutenet", "nar4tsp"])
+@pytest.mark.parametrize("how", [["compile=false"], ["cuda_graph=false"], []])
+def test_fast_steps_learn_what_the_eager_step_does(encoder: str, how: list[str]) -> None:
+    size = [f"policy.encoder={encoder}", "n=20", "batch=16", "candidates=8", "policy.neighbors=5"]
+    expected, eager = totals(tiny_recipe([*size, *EAGER]))
+    found, fast = totals(tiny_recipe([*size, *how]))
+    assert int(fast.step) == int(eager.step) == 3
+    # A rounding difference may change a sampled tour; one step's loss then differs by a candidate's share.
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
+def test_capture_leaves_the_state_untouched() -> None:
+    recipe = tiny_recipe(["averaging=0.9"])
+    state = State(make_policy(recipe), recipe, torch.device("cuda"))
+    before = {g: {k: v.clone() for k, v in tensors.items()} for g, tensors in state.groups().items()}
+    (step,) = make_steps(state, recipe, torch.device("cuda"))
+    assert isinstance(step, CapturedStep)
+    for group, tensors in state.groups().items():
+        for name, tensor in tensors.items():
+            assert torch.equal(tensor, before[group][name]), (group, name)
+    assert int(state.step) == 0
+    assert state.totals.abs().sum() == 0
+
+
+def test_graphs_draw_new_instances_each_replay() -> None:
+    recipe = tiny_recipe(["learning_rate=1e-12"])
+    state = State(make_policy(recipe), recipe, torch.device("cuda"))
+    (step,) = make_steps(state, recipe, torch.device("cuda"))
+    costs = []
+    for _ in range(3):
+        state.totals.zero_()
+        step()
+        costs.append(state.totals[diagnostics(recipe).index("cost")].item())
+    assert len(set(costs)) == 3
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    size = ["n=20", "batch=64", "candidates=16", "policy.hidden=32", "policy.neighbors=8"]
+    names = diagnostics(tiny_recipe())
+    wide, _ = totals(tiny_recipe(size), steps=1)
+    narrow, _ = totals(tiny_recipe([*size, "precision=bfloat16"]), steps=1)
+    for name in ("cost", "greedy_cost", "entropy"):
+        at = names.index(name)
+        assert narrow[at].item() == pytest.approx(wide[at].item(), rel=0.05)
+
+
+def test_resuming_gives_the_same_losses(tmp_path: Path) -> None:
+    recipe = tiny_recipe(["n=20", "batch=16", "averaging=0.9", "policy.neighbors=5"])
+    whole = Trainer(recipe, tmp_path / "whole", device="cuda").run()
+    trainer = Trainer(recipe, tmp_path / "parts", device="cuda")
+    must_stop = trainer._must_stop
+    trainer._must_stop = lambda *a: trainer.step >= 10 or must_stop(*a)  # type: ignore[method-assign]
+    assert trainer.run().step == 10
+    parts = Trainer(recipe, tmp_path / "parts", device="cuda")
+    assert parts.step == 10
+    assert parts.run().last == pytest.approx(whole.last, rel=0.02)
