@@ -5,7 +5,7 @@ A tour is drawn by the Gumbel arg-max: the next city is the arg-max over unvisit
 Eq. tour_factorization; with ``g = 0`` it is the greedy tour. Ties go to the lowest index.
 
 The noise is a function of (seed, tour, step, city) alone: Philox4x32-10 of the counter
-``(city, step // 4, tour, stream)`` gives the noise of four steps. So the same seed gives the same tours
+``(city, step // 4, tour, purpose)`` gives the noise of four steps. So the same seed gives the same tours
 for any launch shape, and ``rollout_reference`` draws the same ones on the CPU.
 """
 
@@ -24,8 +24,8 @@ from georoutenet.errors import InputError
 MAX_CITIES = 8192  # one row of logits is one block
 ELEMENTS = 128  # tours per program times the padded number of cities; tunable, a power of two
 
-ROLLOUT_STREAM = 0
-UNIFORM_STREAM = 1
+ROLLOUT_PURPOSE = 0
+UNIFORM_PURPOSE = 1
 
 _VISITED = tl.constexpr(-(2**31))  # below the key of every float
 _NEGATIVE_LN2 = tl.constexpr(-math.log(2.0))
@@ -105,7 +105,7 @@ def _rollout_kernel(
     n: tl.tensor,
     candidates: tl.tensor,
     total: tl.tensor,
-    stream: tl.constexpr,
+    purpose: tl.constexpr,
     block: tl.constexpr,
     tours_per_program: tl.constexpr,
     approximate: tl.constexpr,
@@ -121,7 +121,7 @@ def _rollout_kernel(
     city = tl.arange(0, block)[None, :] + zero
     c0 = city.to(tl.uint32)
     c2 = (tour[:, None] + zero).to(tl.uint32)
-    c3 = (zero + stream).to(tl.uint32)
+    c3 = (zero + purpose).to(tl.uint32)
     visit = tl.where(city < n, -1, n)  # the step of each city's visit, -1 before; padding is never open
     row = start + instance.to(tl.int64) * n
     for quad in range(0, (n + 3) // 4):
@@ -169,7 +169,7 @@ def rollout(
             n,
             samples + 1,
             total,
-            stream=ROLLOUT_STREAM,
+            purpose=ROLLOUT_PURPOSE,
             block=block,
             tours_per_program=per_program,
             approximate=start.is_cuda,
@@ -204,7 +204,7 @@ def rollout_reference(
     tours = torch.empty(batch, candidates, n, dtype=dtype, device=device)
     for step in range(n):
         if step % 4 == 0:
-            bits = philox(key, city, torch.full_like(city, step // 4), tour, ROLLOUT_STREAM)
+            bits = philox(key, city, torch.full_like(city, step // 4), tour, ROLLOUT_PURPOSE)
         uniform = ((bits[step % 4] >> 9).double() + 0.5).mul(2.0**-23).float()
         perturbed = score + torch.log2(-torch.log2(uniform)) * scale
         chosen = perturbed.masked_fill(visited, -torch.inf).argmax(dim=2, keepdim=True)

@@ -32,7 +32,7 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. ``fused`` runs GeoRouteNet's dense edge
-    tower in Triton kernels (CUDA, power-of-two ``hidden``). ``statistics`` matters to NAR4TSP alone
+    tower in Triton kernels where it computes in bfloat16 (CUDA, power-of-two ``hidden``). ``statistics`` matters to NAR4TSP alone
     and only in evaluation mode; in training mode its norms always use the batch.
     """
 
@@ -87,7 +87,7 @@ class Policy(nn.Module):
             distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
-            if self.fused and isinstance(self.encoder, GeoRouteNet):
+            if self.fused and dtype == torch.bfloat16 and isinstance(self.encoder, GeoRouteNet):
                 logits.append(self.encoder.edges(distance, sources, targets, fused=True))
             else:
                 logits.append(self.encoder.edges(distance, sources, targets))

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from georoutenet.decode.kernels_triton import UNIFORM_STREAM, philox, philox_words, seed_tensor
+from georoutenet.decode.kernels_triton import UNIFORM_PURPOSE, philox, philox_words, seed_tensor
 from georoutenet.errors import InputError
 
 BLOCK = 1024  # Philox counters, of four coordinates each, per program; tunable, a power of two
@@ -25,12 +25,12 @@ def _uniform(bits: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _uniform_kernel(
-    out: tl.tensor, seed: tl.tensor, total: tl.tensor, stream: tl.constexpr, block: tl.constexpr
+    out: tl.tensor, seed: tl.tensor, total: tl.tensor, purpose: tl.constexpr, block: tl.constexpr
 ) -> None:
     counter = tl.program_id(0) * block + tl.arange(0, block)
     zero = tl.zeros([block], dtype=tl.uint32)
     w0, w1, w2, w3 = philox_words(
-        tl.load(seed).to(tl.uint64), counter.to(tl.uint32), zero, zero, zero + stream
+        tl.load(seed).to(tl.uint64), counter.to(tl.uint32), zero, zero, zero + purpose
     )
     place = counter.to(tl.int64) * 4
     tl.store(out + place, _uniform(w0), mask=place < total)
@@ -49,7 +49,7 @@ def uniform_instances(out: Tensor, seed: Tensor | int) -> Tensor:
     counters = triton.cdiv(out.numel(), 4)
     if counters:
         _uniform_kernel[(triton.cdiv(counters, BLOCK),)](
-            out, seed_tensor(seed, out.device), out.numel(), stream=UNIFORM_STREAM, block=BLOCK
+            out, seed_tensor(seed, out.device), out.numel(), purpose=UNIFORM_PURPOSE, block=BLOCK
         )
     return out
 
@@ -59,7 +59,7 @@ def uniform_instances_reference(out: Tensor, seed: Tensor | int) -> Tensor:
     _check(out)
     counter = torch.arange(-(-out.numel() // 4), device=out.device)
     zero = torch.zeros_like(counter)
-    words = philox(int(seed_tensor(seed, out.device).item()), counter, zero, zero, UNIFORM_STREAM)
+    words = philox(int(seed_tensor(seed, out.device).item()), counter, zero, zero, UNIFORM_PURPOSE)
     uniform = (torch.stack(words, dim=1) >> 8).float() * 2.0**-24
     return out.copy_(uniform.flatten()[: out.numel()].view_as(out))
 
