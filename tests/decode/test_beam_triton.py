@@ -193,8 +193,9 @@ def test_equals_the_reference_on_the_gpu(batch: int, n: int, width: int) -> None
     expected = reference.beam(plain_task(start, logits, width))
     expected_tours, chances = expected.tours.to(DEVICE), expected.log_probabilities.to(DEVICE)
     torch.testing.assert_close(log_probability[:, 0], chances[:, 0], rtol=1e-5, atol=1e-5)
-    same = (tours == expected_tours).all(dim=2).float().mean()
-    assert same > 0.98
+    for found, wanted in zip(tours.tolist(), expected.tours.tolist(), strict=True):
+        common = set(map(tuple, found)) & set(map(tuple, wanted))
+        assert len(common) >= 0.98 * len(wanted)
     difference = (lengths(distances, tours).amin(1) - lengths(distances, expected_tours).amin(1)).abs()
     assert (difference < 1e-9).float().mean() >= 0.95
 

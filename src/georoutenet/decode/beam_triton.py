@@ -359,7 +359,7 @@ def beam_tours(
     keep = held if keep is None else min(keep, held)
     block = _block(width)
     if num_warps is None:
-        num_warps = max(1, min(8, block // 128))
+        num_warps = max(1, min(32, block // 128))
     device = start.device
     scores, weights, peaks = _tables(start, logits)
     open_cities = torch.empty(batch, 2, triton.cdiv(n, 32), block, dtype=torch.int32, device=device)
