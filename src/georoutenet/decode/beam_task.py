@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,25 +18,33 @@ from georoutenet.errors import InputError
 class BeamTask(Task):
     """Scores and settings of one beam search over a batch."""
 
-    width: int
-    keep: int
-    costs: Costs | None
-    dominance: bool
-    length_weight: float
+    width: int = 1
+    keep: int = 1
+    costs: Costs | None = None
+    dominance: bool = False
+    length_weight: float = 0.0
+
+    def on_cpu(self) -> Self:
+        task = super().on_cpu()
+        return task if task.costs is None else replace(task, costs=task.costs.on_cpu())
 
     @property
     def closed(self) -> bool:
         return self.costs is None or self.costs.closed
 
     def values(self, b: int) -> Tensor:
-        """What ranks the children of each city, float32 ``(n, n)``: logits less the weighted edge length.
+        """What ranks the children of each city, float32 ``(n, n)``, from dense scores."""
+        cities = torch.arange(self.shape[1], device=self.start.device)
+        return self.weighted(self.logits[b].clamp(min=FLOOR), b, cities[:, None], cities[None, :])
+
+    def weighted(self, logits: Tensor, b: int, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of edges less their weighted length.
 
         Lengths count in units of the instance's larger side, so that a weight means the same at any scale.
         """
-        values = self.logits[b].clamp(min=FLOOR)
         if self.length_weight == 0 or self.costs is None:
-            return values
-        return (values.double() - self.length_weight * self.costs.normalized_matrix(b)).float()
+            return logits
+        return (logits.double() - self.length_weight * self.costs.normalized(b, source, target)).float()
 
 
 def prepare_beam(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from georoutenet.errors import InputError
@@ -32,6 +33,11 @@ class Decoded:
         """The first tour of each instance, ``(B, n)``: the cheapest where lengths are known."""
         return self.tours[:, 0]
 
+    def to(self, device: torch.device) -> Decoded:
+        """The same result on another device."""
+        moved = (None if part is None else part.to(device) for part in vars(self).values())
+        return Decoded(*moved)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -40,32 +46,46 @@ class Task:
     start: Tensor  # (B, n) float32 log-probabilities of the first city; -inf where it is forbidden
     logits: Tensor  # as in Scores, float32 and contiguous
     end: Tensor  # (B,) int64, the city kept for last, or -1
-    neighbors: Tensor | None
-    pair_logits: PairLogits | None
+    neighbors: Tensor | None = None  # (B, n, K) int64 candidates in ascending order
+    pair_logits: PairLogits | None = None
+    coordinates: Tensor | None = None  # (B, n, 2) float64, where sparse scores look for the nearest cities
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.start.shape[0], self.start.shape[1]
 
+    def on_cpu(self) -> Self:
+        """The same task in main memory; pairs on demand are still scored where the network is."""
+        if self.start.device.type == "cpu":
+            return self
+        moved: dict[str, Any] = {
+            name: part.cpu() for name, part in vars(self).items() if isinstance(part, Tensor)
+        }
+        pairs, home = self.pair_logits, self.start.device
+        if pairs is not None:
+            moved["pair_logits"] = lambda *pair: pairs(*(index.to(home) for index in pair)).cpu()
+        return replace(self, **moved)
 
-def choose_backend(backend: str, device: torch.device, *, sparse: bool = False) -> str:
+
+def choose_backend(backend: str, device: torch.device) -> str:
     """The backend that runs: ``auto`` is Triton on a CUDA device, Numba on the CPU, else the reference."""
     if backend not in get_args(Backend):
         raise InputError(f"unknown backend {backend!r}; allowed: {', '.join(get_args(Backend))}")
     if backend == "auto":
-        if device.type == "cpu":
-            return "numba"
-        return "triton" if device.type == "cuda" and not sparse else "reference"
-    if backend == "numba" and device.type != "cpu":
-        raise InputError(f"backend 'numba' runs on the CPU, but the scores are on {device}")
+        return {"cpu": "numba", "cuda": "triton"}.get(device.type, "reference")
     if backend == "triton" and device.type != "cuda":
         raise InputError(f"backend 'triton' needs scores on a CUDA device; they are on {device}")
-    if backend == "triton" and sparse:
-        raise InputError("backend 'triton' takes dense scores; move sparse scores to the CPU")
     return backend
 
 
-def prepare(scores: Scores, *, start: City = None, end: City = None, temperature: float = 1.0) -> Task:
+def prepare(
+    scores: Scores,
+    *,
+    start: City = None,
+    end: City = None,
+    temperature: float = 1.0,
+    coordinates: Tensor | ArrayLike | None = None,
+) -> Task:
     """Check a call's settings and fold them into the scores.
 
     A fixed start replaces the start distribution by certainty; a fixed end is kept out of it. The
@@ -92,8 +112,16 @@ def prepare(scores: Scores, *, start: City = None, end: City = None, temperature
         log_start = torch.log_softmax(log_start.double(), dim=1).float()
     log_start = log_start.clamp(min=FLOOR).masked_fill(forbidden, -torch.inf)
 
-    logits = scores.logits.detach().float()
-    pairs = scores.pair_logits
+    logits, neighbors, pairs, points = scores.logits.detach().float(), scores.neighbors, None, None
+    if neighbors is not None:
+        # Ascending candidates make the lowest index win ties, and draws walk in the dense order.
+        neighbors, order = torch.sort(neighbors, dim=2)
+        logits = logits.gather(2, order)
+        pairs = scores.pair_logits
+        if coordinates is not None:
+            points = torch.as_tensor(coordinates, dtype=torch.float64, device=device).detach()
+            if points.shape != (batch, n, 2):
+                raise InputError(f"coordinates must have shape {(batch, n, 2)}, got {tuple(points.shape)}")
     if temperature != 1.0:
         logits = logits / temperature
         if pairs is not None:
@@ -102,7 +130,7 @@ def prepare(scores: Scores, *, start: City = None, end: City = None, temperature
             def pairs(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
                 return cold(b, i, j) / temperature
 
-    return Task(log_start.contiguous(), logits.contiguous(), last, scores.neighbors, pairs)
+    return Task(log_start.contiguous(), logits.contiguous(), last, neighbors, pairs, points)
 
 
 def _cities(city: City, name: str, batch: int, n: int, device: torch.device) -> Tensor:

@@ -57,20 +57,29 @@ class Costs:
             total += edges[:, :, step]
         return total
 
-    def matrix(self, b: int) -> Tensor:
-        """All distances of one instance, float64 ``(n, n)``."""
+    def distances(self, b: int, source: Tensor, target: Tensor) -> Tensor:
+        """Float64 distances between cities of one instance (broadcast)."""
         if self.instances is not None:
-            distances = self.instances[b].distance_matrix().astype(np.float64)
-            return torch.from_numpy(distances).to(self.coordinates.device)
-        difference = self.coordinates[b, :, None] - self.coordinates[b, None]
-        return _euclidean(difference[..., 0], difference[..., 1])
+            distances = self.instances[b].distance(source.cpu().numpy(), target.cpu().numpy())
+            return torch.from_numpy(distances.astype(np.float64)).to(source.device)
+        points = self.coordinates[b]
+        x, y = (points[source] - points[target]).unbind(dim=-1)
+        return _euclidean(x, y)
 
-    def normalized_matrix(self, b: int) -> Tensor:
-        """Euclidean distances ``(n, n)`` in units of the instance's larger side."""
+    def matrix(self, b: int) -> Tensor:
+        """All distances of one instance, float64 ``(n, n)``; the diagonal means nothing."""
+        cities = torch.arange(self.coordinates.shape[1], device=self.coordinates.device)
+        return self.distances(b, cities[:, None], cities[None, :])
+
+    def normalized(self, b: int, source: Tensor, target: Tensor) -> Tensor:
+        """Euclidean distances in units of the instance's larger side (broadcast)."""
         points = self.coordinates[b]
         span = (points.amax(dim=0) - points.amin(dim=0)).amax()
-        difference = (points[:, None] - points[None]) / torch.where(span > 0, span, 1.0)
-        return _euclidean(difference[..., 0], difference[..., 1])
+        x, y = ((points[source] - points[target]) / torch.where(span > 0, span, 1.0)).unbind(dim=-1)
+        return _euclidean(x, y)
+
+    def on_cpu(self) -> Costs:
+        return Costs(self.coordinates.cpu(), self.instances, self.closed)
 
     def repeated(self, times: int) -> Costs:
         """The costs of a batch that holds each instance ``times`` times in a row."""

@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from georoutenet.decode.beam_task import BeamTask, prepare_beam
-from georoutenet.decode.common import Backend, City, Decoded, choose_backend, prepare, whole
+from georoutenet.decode.common import FLOOR, Backend, City, Decoded, Task, choose_backend, prepare, whole
 from georoutenet.decode.costs import as_costs
 from georoutenet.decode.randomness import check_seed
+from georoutenet.decode.replay import replay
+from georoutenet.decode.sparse import check_fallback
 from georoutenet.instance import Instance
 from georoutenet.model.scores import Scores
 
@@ -22,23 +24,18 @@ def greedy(
     start: City = None,
     end: City = None,
     closed: bool = True,
+    coordinates: Tensor | ArrayLike | None = None,
     backend: Backend = "auto",
     log_probabilities: bool = True,
 ) -> Decoded:
     """The arg-max start, then the arg-max over unvisited cities; ``tours (B, 1, n)``.
 
     ``start`` and ``end`` fix the first and the last city. ``closed`` is accepted by every decoder; here it
-    changes nothing, because no cost is involved.
+    changes nothing, because no cost is involved. ``coordinates (B, n, 2)`` serve sparse scores alone: they
+    say which unvisited cities are near when a city has no candidate left.
     """
-    which = choose_backend(backend, scores.start.device, sparse=not scores.is_dense)
-    task = prepare(scores, start=start, end=end)
-    if which == "numba":
-        from georoutenet.decode import numba_tours
-
-        return numba_tours.greedy(task, log_probabilities=log_probabilities)
-    from georoutenet.decode import reference
-
-    return reference.greedy(task)
+    task = prepare(scores, start=start, end=end, coordinates=coordinates)
+    return _construct(task, None, None, backend, log_probabilities)
 
 
 def sample(
@@ -50,22 +47,60 @@ def sample(
     start: City = None,
     end: City = None,
     closed: bool = True,
+    coordinates: Tensor | ArrayLike | None = None,
     backend: Backend = "auto",
+    log_probabilities: bool = True,
 ) -> Decoded:
     """``samples`` tours drawn independently from the policy, Eq. tour_factorization; ``tours (B, M, n)``.
 
-    The same seed gives the same tours, whatever the number of threads.
+    On one kind of device the same seed gives the same tours, whatever the batch and the number of threads;
+    CPU and GPU draw different ones.
     """
     samples = whole("samples", samples)
-    which = choose_backend(backend, scores.start.device, sparse=not scores.is_dense)
-    task = prepare(scores, start=start, end=end, temperature=temperature)
-    if which == "numba":
-        from georoutenet.decode import numba_tours
+    task = prepare(scores, start=start, end=end, temperature=temperature, coordinates=coordinates)
+    return _construct(task, samples, seed, backend, log_probabilities)
 
-        return numba_tours.sample(task, samples, check_seed(seed))
-    from georoutenet.decode import reference
 
-    return reference.sample(task, samples, check_seed(seed))
+@torch.no_grad()
+def _construct(
+    task: Task, samples: int | None, seed: int | Tensor | None, backend: str, log_probabilities: bool
+) -> Decoded:
+    """Greedy tours (``samples`` is None) or sampled ones, on the backend asked for."""
+    check_fallback(task)
+    home = task.start.device
+    which = choose_backend(backend, home)
+    if which == "triton" and task.neighbors is None:
+        return _construct_triton(task, samples, seed, log_probabilities)
+    number = None if seed is None else check_seed(seed)
+    if which == "reference":
+        from georoutenet.decode import reference
+
+        return reference.construct(task, samples or 1, number)
+    task = task.on_cpu()
+    if task.neighbors is not None:
+        from georoutenet.decode import numba_sparse
+
+        return numba_sparse.construct(task, samples or 1, number).to(home)
+    from georoutenet.decode import numba_tours
+
+    if number is None or samples is None:
+        return numba_tours.greedy(task, log_probabilities=log_probabilities)
+    return numba_tours.sample(task, samples, number)
+
+
+def _construct_triton(
+    task: Task, samples: int | None, seed: int | Tensor | None, log_probabilities: bool
+) -> Decoded:
+    from georoutenet.decode import kernels_triton
+
+    logits = task.logits
+    if bool((task.end >= 0).any()):
+        # A city of probability zero comes last: so the kernel needs to know nothing of fixed ends.
+        cities = torch.arange(logits.shape[2], device=logits.device)
+        logits = logits.masked_fill((cities == task.end[:, None])[:, None], FLOOR)
+    drawn = kernels_triton.rollout(task.start, logits, samples=samples or 0, seed=0 if seed is None else seed)
+    tours = drawn if samples is None else drawn[:, :-1].contiguous()
+    return Decoded(tours, replay(task.start, logits, tours)[0] if log_probabilities else None)
 
 
 @torch.no_grad()
@@ -97,31 +132,47 @@ def beam(
     log-probability minus that many times the length so far (larger side of the instance = 1).
     """
     width, keep = whole("width", width), whole("keep", keep)
-    device = scores.start.device
     costs = as_costs(
-        scores.batch_size, scores.n, device, coordinates=coordinates, instances=instances, closed=closed
+        scores.batch_size,
+        scores.n,
+        scores.start.device,
+        coordinates=coordinates,
+        instances=instances,
+        closed=closed,
     )
-    which = choose_backend(backend, device, sparse=not scores.is_dense)
+    where = None if costs is None else costs.coordinates
     task = prepare_beam(
-        prepare(scores, start=start, end=end, temperature=temperature),
+        prepare(scores, start=start, end=end, temperature=temperature, coordinates=where),
         costs,
         width=width,
         keep=keep,
         dominance=dominance,
         length_weight=length_weight,
     )
-    return search(task, which)
+    return search(task, backend)
 
 
 def search(task: BeamTask, backend: str) -> Decoded:
-    """Run a prepared beam search on the backend chosen for it."""
-    if backend == "numba":
-        from georoutenet.decode import numba_beam
+    """Run a prepared beam search on the backend asked for.
 
-        return numba_beam.beam(task)
-    from georoutenet.decode import reference
+    The Triton kernel is the plain beam; other settings on a GPU run on the CPU. Sparse scores take the
+    reference, whose steps then cost ``O(W k)`` and not ``O(W n)``.
+    """
+    check_fallback(task)
+    home = task.start.device
+    which = choose_backend(backend, home)
+    if which == "triton":
+        from georoutenet.decode import beam_triton
 
-    return reference.beam(task)
+        if task.neighbors is None and beam_triton.supports(task):
+            return beam_triton.beam(task)
+    if which == "reference" or task.neighbors is not None:
+        from georoutenet.decode import reference
+
+        return reference.beam(task)
+    from georoutenet.decode import numba_beam
+
+    return numba_beam.beam(task.on_cpu()).to(home)
 
 
 @torch.no_grad()

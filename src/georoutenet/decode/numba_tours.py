@@ -37,12 +37,12 @@ def mix(x: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _tour_key(seed: Any, instance: int, sample: int) -> Any:
+def tour_key(seed: Any, instance: int, sample: int) -> Any:
     return mix(mix(uint64(instance + 1) * _GOLDEN + seed) + uint64(sample + 1) * _GOLDEN)
 
 
 @njit(cache=True, nogil=True)
-def _uniform(key: Any, step: int) -> float:
+def uniform(key: Any, step: int) -> float:
     return np.float64(mix(key + uint64(step + 1) * _GOLDEN) >> uint64(12)) * 2.0**-52
 
 
@@ -192,7 +192,7 @@ def _sample(
             _exact_weights(start[b], mask, first)
             prepared = b
         mask[:n] = 1.0
-        key = _tour_key(seed, b + offset, m)
+        key = tour_key(seed, b + offset, m)
         logarithm, product = 0.0, 1.0
         city = 0
         for step in range(n):
@@ -209,7 +209,7 @@ def _sample(
                 _exact_weights(logits[b, city], mask, spare)
                 row = spare
                 total = _block_sums(row, mask, sums)
-            following = _draw(row, mask, sums, _uniform(key, step) * total)
+            following = _draw(row, mask, sums, uniform(key, step) * total)
             if following < 0:
                 return False
             product *= row[following] / total

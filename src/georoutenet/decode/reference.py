@@ -12,11 +12,28 @@ from torch import Tensor
 from georoutenet.decode.beam_task import BeamTask, cheapest, stacked
 from georoutenet.decode.common import FLOOR, Decoded, Task
 from georoutenet.decode.randomness import tour_keys, uniforms
+from georoutenet.decode.sparse import fallback_cities, pair_scores
 
 
-def unvisited_logits(task: Task, instance: Tensor, city: Tensor, allowed: Tensor) -> Tensor:
-    """Logits ``(R, n)`` of the next city for ``R`` partial tours, -inf where it is not allowed."""
-    return task.logits[instance, city].clamp(min=FLOOR).masked_fill(~allowed, -torch.inf)
+def choices(task: Task, instance: Tensor, city: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Where ``R`` partial tours may go: cities ``(R, C)``, ascending, and logits, -inf where not allowed."""
+    logits = task.logits[instance, city].clamp(min=FLOOR)
+    if task.neighbors is None:
+        targets = torch.arange(allowed.shape[1], device=city.device).expand(allowed.shape)
+        return targets, logits.masked_fill(~allowed, -torch.inf)
+    targets = task.neighbors[instance, city]
+    logits = logits.masked_fill(~allowed.gather(1, targets), -torch.inf)
+    for row in torch.nonzero((logits == -torch.inf).all(dim=1)).flatten().tolist():
+        b, i = instance[row], city[row]
+        further = fallback_cities(task, int(b), int(i), allowed[row])
+        if len(further) > targets.shape[1]:  # wider rows: the new columns are no choice for the others
+            extra = (0, len(further) - targets.shape[1])
+            targets = torch.nn.functional.pad(targets, extra)
+            logits = torch.nn.functional.pad(logits, extra, value=-torch.inf)
+        columns = slice(0, len(further))
+        targets[row, columns] = further
+        logits[row, columns] = pair_scores(task, b.expand_as(further), i.expand_as(further), further)
+    return targets, logits
 
 
 def log_normalizer(rows: Tensor) -> Tensor:
@@ -47,15 +64,17 @@ def construct(task: Task, tours_per_instance: int, seed: int | None) -> Decoded:
     for step in range(n):
         if step == 0:
             rows, normalizer = task.start[instance], torch.zeros(len(instance), device=device)
+            targets = torch.arange(n, device=device).expand(rows.shape)
         else:
             if step == n - 1:
                 allowed[every[end >= 0], end[end >= 0]] = True
-            rows = unvisited_logits(task, instance, tours[:, step - 1], allowed)
+            targets, rows = choices(task, instance, tours[:, step - 1], allowed)
             normalizer = log_normalizer(rows)
-        city = rows.argmax(dim=1) if seed is None else draw(rows, uniforms(keys, step))
+        column = rows.argmax(dim=1) if seed is None else draw(rows, uniforms(keys, step))
+        city = targets[every, column]
         tours[:, step] = city
         allowed[every, city] = False
-        log_probability += rows[every, city] - normalizer
+        log_probability += rows[every, column] - normalizer
     shape = (batch, tours_per_instance)
     return Decoded(tours.reshape(*shape, n), log_probability.reshape(shape))
 
@@ -85,9 +104,8 @@ def beam(task: BeamTask) -> Decoded:
 
 
 def _beam(task: BeamTask, b: int) -> Decoded:
-    n, width = task.shape[1], task.width
-    start, end, values = task.start[b], int(task.end[b]), task.values(b)
-    distances = None if task.costs is None else task.costs.matrix(b)
+    n, width, costs = task.shape[1], task.width, task.costs
+    start, end = task.start[b], int(task.end[b])
     starts = int((start > -torch.inf).sum())
     first = torch.sort(start, descending=True, stable=True).indices[:starts][:width].sort().values
     tours = first[:, None]  # (W', t): the partial tours
@@ -99,38 +117,43 @@ def _beam(task: BeamTask, b: int) -> Decoded:
         allowed = torch.ones(len(tours), n, dtype=torch.bool, device=start.device).scatter(1, tours, False)
         if end >= 0 and step < n - 1:
             allowed[:, end] = False
-        logits = unvisited_logits(task, torch.full_like(city, b), city, allowed)
+        targets, logits = choices(task, torch.full_like(city, b), city, allowed)  # (W', C)
         normalizer = log_normalizer(logits)[:, None]
-        ranks = rank[:, None] + (values[city].masked_fill(~allowed, -torch.inf) - normalizer)
-        order = torch.sort(ranks.reshape(-1), descending=True, stable=True).indices[: int(allowed.sum())]
+        values = task.weighted(logits, b, city[:, None], targets)
+        ranks = rank[:, None] + (values - normalizer)
+        order = torch.sort(ranks.reshape(-1), descending=True, stable=True).indices
+        order = order[: int((logits > -torch.inf).sum())]
         if task.dominance:
-            assert distances is not None
-            order = _undominated(task, order, tours, length, distances)
+            order = _undominated(task, b, order, tours, length, targets)
         # Partial tours stand in the order of (parent, city): cheaper than by rank, and the same everywhere.
         order = order[:width].sort().values
-        parent, chosen = order // n, order % n
-        if distances is not None:
-            length = length[parent] + distances[city[parent], chosen]
-        rank = ranks[parent, chosen]
-        log_probability = log_probability[parent] + (logits - normalizer)[parent, chosen]
+        parent, column = order // targets.shape[1], order % targets.shape[1]
+        chosen = targets[parent, column]
+        if costs is not None:
+            length = length[parent] + costs.distances(b, city[parent], chosen)
+        rank = ranks[parent, column]
+        log_probability = log_probability[parent] + (logits - normalizer)[parent, column]
         tours = torch.cat([tours[parent], chosen[:, None]], dim=1)
     by_rank = torch.sort(rank, descending=True, stable=True).indices
     return cheapest(task, tours[None, by_rank], log_probability[None, by_rank], b)
 
 
-def _undominated(task: BeamTask, order: Tensor, tours: Tensor, length: Tensor, distances: Tensor) -> Tensor:
+def _undominated(
+    task: BeamTask, b: int, order: Tensor, tours: Tensor, length: Tensor, targets: Tensor
+) -> Tensor:
     """Children from best to worst rank, each state once: the shortest of those seen stands for it.
 
     A state is what the rest of a tour depends on: the visited set, the last city and, when the tour has to
     return there, the first. The walk ends at the first child that would open one state too many.
     """
-    n = task.shape[1]
+    assert task.costs is not None
+    totals = length[:, None] + task.costs.distances(b, tours[:, -1:], targets)
+    paths = [(path[0] if task.closed else -1, frozenset(path)) for path in tours.tolist()]
     kept: dict[tuple[int, frozenset[int], int], tuple[float, int]] = {}
     for child in order.tolist():
-        path = tours[child // n].tolist()
-        city = child % n
-        state = (path[0] if task.closed else -1, frozenset(path), city)
-        total = float(length[child // n] + distances[path[-1], city])
+        parent, column = divmod(child, targets.shape[1])
+        state = (*paths[parent], int(targets[parent, column]))
+        total = float(totals[parent, column])
         if state not in kept and len(kept) == task.width:
             break
         if state not in kept or total < kept[state][0]:
