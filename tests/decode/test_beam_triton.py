@@ -123,12 +123,12 @@ def test_forbidden_starts_leave_fewer_tours() -> None:
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_distances_rank_by_length(closed: bool) -> None:
-    coords, start, logits = random_instances(2, 6, seed=7)
+    coords, start, logits = random_instances(2, 5, seed=7)
     distances = (torch.cdist(coords, coords) * 100).round()  # whole numbers, so equal lengths are equal
-    all_tours, all_chances = beam_tours(start, logits, width=12)
-    tours, chances = beam_tours(start, logits, width=12, distances=distances, closed=closed, keep=5)
+    all_tours, all_chances = beam_tours(start, logits, width=9)
+    tours, chances = beam_tours(start, logits, width=9, distances=distances, closed=closed, keep=5)
     order = lengths(distances, all_tours, closed=closed).sort(dim=1, stable=True).indices[:, :5]
-    assert torch.equal(tours, all_tours.gather(1, order[..., None].expand(-1, -1, 6)))
+    assert torch.equal(tours, all_tours.gather(1, order[..., None].expand(-1, -1, 5)))
     assert torch.equal(chances, all_chances.gather(1, order))
 
 
