@@ -4,5 +4,17 @@ from georoutenet.decode.common import Decoded
 from georoutenet.decode.costs import Costs, tour_costs
 from georoutenet.decode.decoders import beam, greedy, rollout, sample
 from georoutenet.decode.replay import replay
+from georoutenet.decode.views import make_views, solve_views
 
-__all__ = ["Costs", "Decoded", "beam", "greedy", "replay", "rollout", "sample", "tour_costs"]
+__all__ = [
+    "Costs",
+    "Decoded",
+    "beam",
+    "greedy",
+    "make_views",
+    "replay",
+    "rollout",
+    "sample",
+    "solve_views",
+    "tour_costs",
+]

@@ -60,19 +60,21 @@ def prepare_beam(
     )
 
 
-def cheapest(task: BeamTask, tours: Tensor, log_probabilities: Tensor, first: int = 0) -> Decoded:
-    """The ``keep`` best of full tours ``(b, W, n)`` given in order of rank, for the instances from ``first``.
+def cheapest(
+    tours: Tensor, log_probabilities: Tensor | None, costs: Costs | None, keep: int, first: int = 0
+) -> Decoded:
+    """The ``keep`` best of full tours ``(b, M, n)`` given in order of rank, for the instances from ``first``.
 
     The cheapest come first, equal lengths in order of rank; without a cost the order of rank stays.
     """
-    keep = min(task.keep, tours.shape[1])
-    if task.costs is None:
-        return Decoded(tours[:, :keep], log_probabilities[:, :keep])
-    lengths, order = torch.sort(task.costs.lengths(tours, first), dim=1, stable=True)
+    if costs is None:
+        chances = None if log_probabilities is None else log_probabilities[:, :keep]
+        return Decoded(tours[:, :keep], chances)
+    lengths, order = torch.sort(costs.lengths(tours, first), dim=1, stable=True)
     order = order[:, :keep]
     return Decoded(
         tours.gather(1, order[:, :, None].expand(-1, -1, tours.shape[2])),
-        log_probabilities.gather(1, order),
+        None if log_probabilities is None else log_probabilities.gather(1, order),
         lengths[:, :keep],
     )
 

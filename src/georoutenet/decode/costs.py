@@ -81,12 +81,10 @@ class Costs:
     def on_cpu(self) -> Costs:
         return Costs(self.coordinates.cpu(), self.instances, self.closed)
 
-    def repeated(self, times: int) -> Costs:
-        """The costs of a batch that holds each instance ``times`` times in a row."""
-        instances = self.instances
-        if instances is not None:
-            instances = [instance for instance in instances for _ in range(times)]
-        return Costs(self.coordinates.repeat_interleave(times, dim=0), instances, self.closed)
+    def selected(self, chosen: list[int]) -> Costs:
+        """The costs of a batch that holds the chosen instances, each as often as it is named."""
+        instances = None if self.instances is None else [self.instances[b] for b in chosen]
+        return Costs(self.coordinates[chosen], instances, self.closed)
 
 
 def _euclidean(x: Tensor, y: Tensor) -> Tensor:

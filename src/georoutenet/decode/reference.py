@@ -135,7 +135,7 @@ def _beam(task: BeamTask, b: int) -> Decoded:
         log_probability = log_probability[parent] + (logits - normalizer)[parent, column]
         tours = torch.cat([tours[parent], chosen[:, None]], dim=1)
     by_rank = torch.sort(rank, descending=True, stable=True).indices
-    return cheapest(task, tours[None, by_rank], log_probability[None, by_rank], b)
+    return cheapest(tours[None, by_rank], log_probability[None, by_rank], costs, task.keep, b)
 
 
 def _undominated(

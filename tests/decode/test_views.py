@@ -1,0 +1,144 @@
+"""Views of an instance, and the best tour over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from georoutenet.decode import beam, greedy, make_views, solve_views
+from georoutenet.decode.views import shares
+from georoutenet.errors import InputError
+from georoutenet.instance import DistanceRule, Instance, normalize
+from georoutenet.model.scores import Scores
+from georoutenet.tour import tour_length
+
+
+def policy(coordinates: Tensor) -> Scores:
+    """A synthetic policy that is not invariant: it prefers short edges and edges to the upper right."""
+    assert coordinates.dtype == torch.float32
+    assert coordinates.min() >= 0
+    assert coordinates.max() <= 1
+    logits = -20 * torch.cdist(coordinates, coordinates)
+    logits = logits + 3 * torch.sin(40 * (coordinates[:, None] - coordinates[:, :, None]).sum(dim=3))
+    return Scores(torch.log_softmax(coordinates.sum(dim=2), dim=1), logits)
+
+
+def instances(count: int, n: int) -> Tensor:
+    return torch.rand(count, n, 2, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+
+
+def test_views_are_the_instance_rotated_reflected_and_scaled() -> None:
+    points = 1000 + 37 * instances(1, 20)[0].numpy()
+    views = make_views(points, 14, seed=5).numpy()
+    assert views.shape == (14, 20, 2)
+    assert views.dtype == np.float64
+    np.testing.assert_allclose(views[0], normalize(points), atol=1e-12)
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    for view in views:
+        assert view.min() == 0
+        assert view.max() == 1
+        seen = np.linalg.norm(view[:, None] - view, axis=2)
+        np.testing.assert_allclose(seen / seen.max(), distances / distances.max(), atol=1e-12)
+    for a in range(14):
+        for b in range(a):
+            assert np.abs(views[a] - views[b]).max() > 0.01
+
+
+def test_the_first_eight_views_are_the_symmetries_of_the_square() -> None:
+    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.2, 0.1]])
+    views = make_views(corners, 8).numpy()
+    for view in views:
+        assert {tuple(corner) for corner in view[:4].round(12)} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert len({tuple(view.round(9).ravel()) for view in views}) == 8
+
+
+def test_views_are_seeded_and_batched() -> None:
+    points = instances(3, 9)
+    batch = make_views(points, 11, seed=2)
+    assert batch.shape == (3, 11, 9, 2)
+    for b in range(3):
+        torch.testing.assert_close(batch[b], make_views(points[b], 11, seed=2), rtol=0, atol=1e-15)
+    assert torch.equal(batch, make_views(points, 11, seed=2))
+    other = make_views(points, 11, seed=3)
+    assert torch.equal(other[:, :8], batch[:, :8])
+    assert not torch.equal(other[:, 8:], batch[:, 8:])
+    assert make_views(np.ones((4, 2)), 9).abs().max() == 0
+
+
+def test_width_is_shared_evenly() -> None:
+    assert shares(1000, 32) == [32] * 8 + [31] * 24
+    assert shares(7, 3) == [3, 2, 2]
+    assert shares(2, 5) == [1, 1]
+    assert all(sum(shares(total, views)) == total for total in range(1, 20) for views in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"dominance": True, "length_weight": 20.0}, {"end": 2, "closed": False}]
+)
+def test_result_is_the_best_of_separate_beams(settings: dict[str, Any]) -> None:
+    points = instances(3, 15)
+    found = solve_views(policy, points, views=5, width=17, seed=4, batch=4, **settings)
+    assert found.tours.shape == (3, 1, 15)
+    for b in range(3):
+        views = make_views(points[b], 5, seed=4).float()
+        lengths = [
+            beam(policy(views[v : v + 1]), share, coordinates=points[b : b + 1], **settings).lengths.item()
+            for v, share in enumerate(shares(17, 5))
+        ]
+        assert found.lengths[b].item() == min(lengths)
+        closed = settings.get("closed", True)
+        own = tour_length(Instance(points[b].numpy()), found.tours[b, 0], closed=closed)
+        assert own == pytest.approx(min(lengths), rel=1e-12)
+
+
+def test_greedy_and_sampling_over_views() -> None:
+    points = instances(4, 12)
+    best = solve_views(policy, points, views=9, decoder="greedy")
+    single = [greedy(policy(make_views(points, 9)[:, v].float())) for v in range(9)]
+    lengths = torch.tensor(
+        [[tour_length(Instance(points[b].numpy()), one.tours[b, 0]) for one in single] for b in range(4)]
+    )
+    torch.testing.assert_close(best.lengths[:, 0], lengths.double().amin(dim=1), rtol=1e-6, atol=0)
+    drawn = solve_views(policy, points, views=3, decoder="sample", width=10, seed=1, keep=4)
+    assert drawn.tours.shape == (4, 4, 12)
+    assert (drawn.lengths.diff(dim=1) >= 0).all()
+    again = solve_views(policy, points, views=3, decoder="sample", width=10, seed=1, keep=4)
+    assert torch.equal(drawn.tours, again.tours)
+
+
+def test_cost_is_that_of_the_original_instance() -> None:
+    points = 20 * instances(2, 10).numpy()
+    problems = [Instance(one, rule=DistanceRule.EUC_2D) for one in points]
+    found = solve_views(policy, instances=problems, views=10, width=40, keep=3)
+    for b in range(2):
+        lengths = [tour_length(problems[b], tour) for tour in found.tours[b].numpy()]
+        assert found.lengths[b].tolist() == lengths == sorted(lengths)
+
+
+def test_more_views_never_hurt_at_equal_width_per_view() -> None:
+    points = instances(10, 20)
+    lengths = [solve_views(policy, points, views=v, width=4 * v).lengths.mean().item() for v in (1, 4, 16)]
+    assert lengths[0] >= lengths[1] >= lengths[2]
+    assert lengths[2] < lengths[0]
+
+
+def test_one_city_and_fixed_starts_for_each_instance() -> None:
+    assert solve_views(policy, torch.zeros(2, 1, 2), views=3, width=5).tours.tolist() == [[[0]], [[0]]]
+    found = solve_views(policy, instances(3, 7), views=4, width=8, start=[1, 5, 2])
+    assert found.tours[:, 0, 0].tolist() == [1, 5, 2]
+
+
+def test_errors_say_what_is_allowed() -> None:
+    points = instances(1, 5)
+    with pytest.raises(InputError, match="'best'; allowed: greedy, sample, beam"):
+        solve_views(policy, points, decoder="best")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="views must be a whole number of at least 1, got 0"):
+        solve_views(policy, points, views=0)
+    with pytest.raises(InputError, match=r"shape \(B, n, 2\), got \(5, 2\)"):
+        solve_views(policy, points[0])
+    with pytest.raises(InputError, match="give coordinates"):
+        solve_views(policy)
