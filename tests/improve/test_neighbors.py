@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
-from georoutenet.improve.neighbors import nearest_neighbors, power_of_two_scale, spatial_points
+from georoutenet.improve.neighbors import (
+    candidate_neighbors,
+    nearest_neighbors,
+    power_of_two_scale,
+    spatial_points,
+)
 from georoutenet.instance import Instance
 
 
@@ -73,3 +78,28 @@ def test_wrong_input() -> None:
         nearest_neighbors(np.zeros((3, 2)), 0)
     with pytest.raises(InputError, match="shape"):
         nearest_neighbors(np.zeros(3), 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 30, 200])
+def test_candidates_are_the_nearest_and_some_of_every_quadrant(n: int) -> None:
+    points = np.random.default_rng(n).random((n, 2))
+    lists = candidate_neighbors(Instance(points), nearest=3, per_quadrant=2, among=n)
+    everyone = nearest_neighbors(points, max(1, n - 1))
+    for i in range(n):
+        needed = set(everyone[i, :3])
+        for right in (False, True):
+            for above in (False, True):
+                quadrant = [j for j in everyone[i] if tuple(points[j] >= points[i]) == (right, above)]
+                needed |= set(quadrant[:2])
+        assert needed <= set(lists[i])
+        assert len(set(lists[i])) == len(lists[i])
+        distances = np.hypot(*(points[lists[i]] - points[i]).T)
+        assert (np.diff(distances) >= 0).all()
+
+
+def test_candidates_lead_out_of_a_cluster() -> None:
+    cluster = np.random.default_rng(0).random((15, 2)) * 0.01
+    points = np.concatenate([cluster, cluster + np.array([1.0, 0.0])])
+    lists = candidate_neighbors(Instance(points))
+    assert (lists[:15] >= 15).any()
+    assert not (nearest_neighbors(points, 8)[:15] >= 15).any()

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.improve.neighbors import nearest_neighbors, power_of_two_scale, spatial_points
+from georoutenet.improve.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
 from georoutenet.improve.stop import Budget, MaxTime, Progress, Stop
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.tour import Tour, check_tour, tour_length
 
-NEIGHBORS = 8
 SEGMENT = 100
 """Longest segment of a kick, in cities."""
 SLICE = 0.01
@@ -58,9 +57,9 @@ def improve(
 ) -> Improved:
     """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
 
-    ``neighbors (n, k)`` are candidate cities per city, best first; the nearest eight when not given. The
-    result is the same for the same seed whenever iterations, not time, end the search. The clock starts
-    with the call, but not before the search is compiled, which happens once per machine and takes seconds.
+    ``neighbors (n, k)`` are candidate cities per city, nearest first (``candidate_neighbors`` when not
+    given). The result is the same for the same seed whenever iterations, not time, end the search. The
+    clock starts with the call, but not before the search is compiled: seconds, once per machine.
     """
     given = check_tour(tour, instance.n)
     if not hasattr(stop, "budget"):
@@ -193,7 +192,7 @@ def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], N
 def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArray[np.int32]:
     n = instance.n
     if neighbors is None:
-        return nearest_neighbors(spatial_points(instance), NEIGHBORS)
+        return candidate_neighbors(instance)
     lists = np.asarray(neighbors)
     if lists.ndim != 2 or len(lists) != n or not np.issubdtype(lists.dtype, np.integer):
         raise InputError(

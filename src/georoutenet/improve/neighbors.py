@@ -53,6 +53,29 @@ def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     return result
 
 
+def candidate_neighbors(
+    instance: Instance, *, nearest: int = 5, per_quadrant: int = 2, among: int = 40
+) -> NDArray[np.int32]:
+    """Neighbor lists for the local search, nearest first, with some from every side.
+
+    Of the ``among`` nearest cities of a city: the first ``nearest``, and the first ``per_quadrant`` in each
+    of the four quadrants around it. Where cities lie in clusters or rows, the nearest alone are all on one
+    side, and no move leads out. Shorter lists are filled up with the next nearest cities.
+    """
+    lists = nearest_neighbors(spatial_points(instance), among)
+    right = np.empty(lists.shape, dtype=np.bool_)
+    above = np.empty(lists.shape, dtype=np.bool_)
+    for side, values in ((right, instance.coordinates[:, 0]), (above, instance.coordinates[:, 1])):
+        np.greater_equal(values[lists], values[:, None], out=side)
+    kept = np.zeros(lists.shape, dtype=np.bool_)
+    kept[:, :nearest] = True
+    for quadrant in (right & above, right & ~above, ~right & above, ~right & ~above):
+        kept |= quadrant & (np.cumsum(quadrant, axis=1, dtype=np.int32) <= per_quadrant)
+    width = int(kept.sum(axis=1).max())
+    columns = np.sort(np.argsort(~kept, axis=1, kind="stable")[:, :width], axis=1)
+    return np.ascontiguousarray(np.take_along_axis(lists, columns, axis=1))
+
+
 def _rank_among_coincident(points: NDArray[np.float64]) -> NDArray[np.intp]:
     """0 for the first of a pile of coincident points, 1 for the second, and so on, by index."""
     n = len(points)
