@@ -20,8 +20,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+WARPS = {"forward": 8, "proposal": 16, "state": 8}
 TARGETS_PER_BLOCK = 64  # rows of the matrix products; Hopper's tensor cores want 64
-WEIGHT_PROGRAMS = 264  # programs that share the sum over pairs in the weight gradient: two per multiprocessor
+WEIGHT_PROGRAMS = 264  # programs that share the pairs and sum the weight gradient: two per multiprocessor
 
 
 def edge_update_reference(
@@ -40,101 +41,89 @@ def _forward(
     j = block * J + tl.arange(0, J)
     f = tl.arange(0, D)
     inside = (j < n)[:, None]
+    local = j[:, None] * D + f[None, :]
     w = tl.load(weight + f[None, :] * D + f[:, None])  # transposed: (in, out)
-    t = tl.load(target + (instance * n + j)[:, None] * D + f[None, :], mask=inside, other=0.0).to(tl.float32)
+    t = tl.load(target + instance * n * D + local, mask=inside, other=0.0).to(tl.float32)
     t += tl.load(bias + f)[None, :]
     g = tl.load(gamma + f)[None, :]
     b = tl.load(beta + f)[None, :]
     first = instance.to(tl.int64) * m * n * D
     for i in range(part * chunk, tl.minimum(part * chunk + chunk, m)):
-        at = first + (i * n + j)[:, None] * D + f[None, :]
-        x = tl.load(e + at, mask=inside, other=0.0)
+        row = first + i * n * D
+        x = tl.load(e + row + local, mask=inside, other=0.0)
         s = tl.load(source + (instance * m + i) * D + f).to(tl.float32)
         u = tl.dot(x, w, input_precision="ieee") + t + s[None, :]
         y = x.to(tl.float32) + u * tl.sigmoid(u)
         y -= (tl.sum(y, 1) / D)[:, None]
         scale = tl.rsqrt(tl.sum(y * y, 1) / D + 1e-5)[:, None]
-        tl.store(out + at, (y * scale * g + b).to(out.dtype.element_ty), mask=inside)
+        tl.store(out + row + local, (y * scale * g + b).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _backward(
-    e,
-    source,
-    target,
-    weight,
-    bias,
-    gamma,
-    grad,
-    de,
-    du,
-    ds,
-    dt,
-    dgamma,
-    dbeta,
-    m,
-    n,
-    chunk,
-    D: tl.constexpr,
-    J: tl.constexpr,
-):
+def _backward_proposal(
+    e, source, target, weight, bias, gamma, grad, dy, du, ds, dt, dgamma, dbeta, m, n, chunk,
+    D: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of the output to those of ``y = e + SiLU(u)``, ``u``, ``s``, ``t``, gamma, beta."""
     instance, block, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = block * J + tl.arange(0, J)
     f = tl.arange(0, D)
     inside = (j < n)[:, None]
-    w_in = tl.load(weight + f[None, :] * D + f[:, None])  # transposed: (in, out)
-    w_out = tl.load(weight + f[:, None] * D + f[None, :])  # as stored: (out, in)
-    t = tl.load(target + (instance * n + j)[:, None] * D + f[None, :], mask=inside, other=0.0).to(tl.float32)
+    local = j[:, None] * D + f[None, :]
+    w = tl.load(weight + f[None, :] * D + f[:, None])  # transposed: (in, out)
+    t = tl.load(target + instance * n * D + local, mask=inside, other=0.0).to(tl.float32)
     t += tl.load(bias + f)[None, :]
     g = tl.load(gamma + f)[None, :]
     first = instance.to(tl.int64) * m * n * D
     sum_t = tl.zeros((J, D), tl.float32)
-    sum_gamma = tl.zeros((J, D), tl.float32)
-    sum_beta = tl.zeros((J, D), tl.float32)
+    sum_gamma = tl.zeros((D,), tl.float32)
+    sum_beta = tl.zeros((D,), tl.float32)
     for i in range(part * chunk, tl.minimum(part * chunk + chunk, m)):
-        at = first + (i * n + j)[:, None] * D + f[None, :]
-        x = tl.load(e + at, mask=inside, other=0.0)
+        row = first + i * n * D
+        x = tl.load(e + row + local, mask=inside, other=0.0)
         s = tl.load(source + (instance * m + i) * D + f).to(tl.float32)
-        u = tl.dot(x, w_in, input_precision="ieee") + t + s[None, :]
+        u = tl.dot(x, w, input_precision="ieee") + t + s[None, :]
         sigma = tl.sigmoid(u)
         y = x.to(tl.float32) + u * sigma
         y -= (tl.sum(y, 1) / D)[:, None]
         scale = tl.rsqrt(tl.sum(y * y, 1) / D + 1e-5)[:, None]
         y *= scale
-        dy = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        sum_gamma += dy * y
-        sum_beta += dy
-        dy *= g
-        dy = scale * (dy - (tl.sum(dy, 1) / D)[:, None] - y * (tl.sum(dy * y, 1) / D)[:, None])
-        step = dy * sigma * (1.0 + u * (1.0 - sigma))  # d loss / d u; zero outside the block
-        sum_t += step
-        row = ((instance * tl.num_programs(1) + block) * m + i) * D + f
-        tl.store(ds + row, tl.sum(step, 0))
-        low = step.to(de.dtype.element_ty)
-        tl.store(du + at, low, mask=inside)
-        dy += tl.dot(low, w_out, input_precision="ieee")
-        tl.store(de + at, dy.to(de.dtype.element_ty), mask=inside)
-    at = ((instance * tl.num_programs(2) + part) * n + j)[:, None] * D + f[None, :]
-    tl.store(dt + at, sum_t, mask=inside)
+        change = tl.load(grad + row + local, mask=inside, other=0.0).to(tl.float32)
+        sum_gamma += tl.sum(change * y, 0)
+        sum_beta += tl.sum(change, 0)
+        change *= g
+        mean, along = tl.sum(change, 1) / D, tl.sum(change * y, 1) / D
+        change = scale * (change - mean[:, None] - y * along[:, None])
+        tl.store(dy + row + local, change.to(dy.dtype.element_ty), mask=inside)
+        change *= sigma * (1.0 + u * (1.0 - sigma))  # the derivative of SiLU; zero outside the block
+        tl.store(du + row + local, change.to(du.dtype.element_ty), mask=inside)
+        sum_t += change
+        tl.store(ds + ((instance * tl.num_programs(1) + block) * m + i) * D + f, tl.sum(change, 0))
+    tl.store(dt + (instance * tl.num_programs(2) + part) * n * D + local, sum_t, mask=inside)
     program = (instance * tl.num_programs(1) + block) * tl.num_programs(2) + part
-    tl.store(dgamma + program * D + f, tl.sum(sum_gamma, 0))
-    tl.store(dbeta + program * D + f, tl.sum(sum_beta, 0))
+    tl.store(dgamma + program * D + f, sum_gamma)
+    tl.store(dbeta + program * D + f, sum_beta)
 
 
 @triton.jit
-def _weight_gradient(du, e, out, pairs, chunk, D: tl.constexpr, P: tl.constexpr):
+def _backward_state(du, dy, e, weight, de, dw, pairs, chunk, D: tl.constexpr, P: tl.constexpr):
+    """``de = dy + du W`` and this program's share of ``dW = sum du^T e``, for a range of pairs."""
     program = tl.program_id(0)
     f = tl.arange(0, D)
+    w = tl.load(weight + f[:, None] * D + f[None, :])  # as stored: (out, in)
     total = tl.zeros((D, D), tl.float32)
     start = program.to(tl.int64) * chunk
     for offset in range(0, chunk, P):
-        pair = start + offset + tl.arange(0, P)
-        inside = (pair < pairs)[:, None]
-        at = pair[:, None] * D + f[None, :]
-        left = tl.load(du + at, mask=inside, other=0.0)
-        right = tl.load(e + at, mask=inside, other=0.0)
-        total += tl.dot(tl.trans(left), right, input_precision="ieee")  # (out, in)
-    tl.store(out + program * D * D + f[:, None] * D + f[None, :], total)
+        pair = offset + tl.arange(0, P)
+        inside = (start + pair < pairs)[:, None]
+        local = pair[:, None] * D + f[None, :]
+        left = tl.load(du + start * D + local, mask=inside, other=0.0)
+        x = tl.load(e + start * D + local, mask=inside, other=0.0)
+        total += tl.dot(tl.trans(left), x, input_precision="ieee")  # (out, in)
+        change = tl.load(dy + start * D + local, mask=inside, other=0.0).to(tl.float32)
+        change += tl.dot(left, w, input_precision="ieee")
+        tl.store(de + start * D + local, change.to(de.dtype.element_ty), mask=inside)
+    tl.store(dw + program * D * D + f[:, None] * D + f[None, :], total)
 
 
 def _grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
@@ -155,7 +144,20 @@ def edge_update(
     out = torch.empty_like(e)
     grid, chunk = _grid(batch, m, n)
     _forward[grid](
-        e, source, target, weight, bias, gamma, beta, out, m, n, chunk, D=d, J=TARGETS_PER_BLOCK, num_warps=4
+        e,
+        source,
+        target,
+        weight,
+        bias,
+        gamma,
+        beta,
+        out,
+        m,
+        n,
+        chunk,
+        D=d,
+        J=TARGETS_PER_BLOCK,
+        num_warps=WARPS["forward"],
     )
     return out
 
@@ -168,17 +170,17 @@ def edge_update_backward(
     batch, m, n, d = e.shape
     grid, chunk = _grid(batch, m, n)
     _, blocks, parts = grid
-    de, du = torch.empty_like(e), torch.empty_like(e)
+    de, dy, du = torch.empty_like(e), torch.empty_like(e), torch.empty_like(e)
     ds = e.new_empty((batch, blocks, m, d), dtype=torch.float32)
     dt = e.new_empty((batch, parts, n, d), dtype=torch.float32)
     norms = e.new_empty((2, batch * blocks * parts, d), dtype=torch.float32)
-    arrays = (e, source, target, weight, bias, gamma, grad.contiguous(), de, du, ds, dt, norms[0], norms[1])
-    _backward[grid](*arrays, m, n, chunk, D=d, J=TARGETS_PER_BLOCK, num_warps=8)
+    arrays = (e, source, target, weight, bias, gamma, grad.contiguous(), dy, du, ds, dt, norms[0], norms[1])
+    _backward_proposal[grid](*arrays, m, n, chunk, D=d, J=TARGETS_PER_BLOCK, num_warps=WARPS["proposal"])
     pairs = batch * m * n
     share = 64 * triton.cdiv(pairs, 64 * WEIGHT_PROGRAMS)  # whole blocks of 64 pairs
     programs = triton.cdiv(pairs, share)
     dw = e.new_empty((programs, d, d), dtype=torch.float32)
-    _weight_gradient[(programs,)](du, e, dw, pairs, share, D=d, P=64, num_warps=8)
+    _backward_state[(programs,)](du, dy, e, weight, de, dw, pairs, share, D=d, P=64, num_warps=WARPS["state"])
     ds, dt = ds.sum(1), dt.sum(1)
     return de, ds, dt, dw.sum(0), ds.sum((0, 1)), norms[0].sum(0), norms[1].sum(0)
 

@@ -32,8 +32,9 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. ``fused`` runs GeoRouteNet's dense edge
-    tower in Triton kernels where it computes in bfloat16 (CUDA, power-of-two ``hidden``). ``statistics`` matters to NAR4TSP alone
-    and only in evaluation mode; in training mode its norms always use the batch.
+    tower in Triton kernels where it computes in bfloat16 (on CUDA, with a power of two as ``hidden``).
+    ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
+    the batch.
     """
 
     def __init__(self, config: PolicyConfig | None = None) -> None:
