@@ -159,7 +159,7 @@ class TestLkhBinary:
             assert "EDGE_WEIGHT_TYPE : EUC_2D" in head
             rows = [line.split() for line in body.strip().splitlines() if line != "EOF"]
             cities = {int(i): (float(x), float(y)) for i, x, y in rows}
-            assert max(max(c) for c in cities.values()) == 10_000_000
+            assert max(max(c) for c in cities.values()) == 1_000_000
             length = lambda t: sum(math.dist(cities[a], cities[b]) for a, b in zip(t, t[1:] + t[:1]))
             best = min(([1, *rest] for rest in itertools.permutations(range(2, len(cities) + 1))), key=length)
             with open(keys["OUTPUT_TOUR_FILE"], "w") as out:

@@ -97,11 +97,12 @@ class FastTsp(Solver):
 class Lkh(Solver):
     """LKH-3: the binary named by ``$GEOROUTENET_LKH``, else the one inside the elkai wheel.
 
-    LKH cuts distances to whole numbers, so the unit square becomes a square of side ``SPAN`` first.
+    LKH cuts distances to whole numbers, so the unit square becomes a square of side ``SPAN`` first. LKH
+    multiplies distances by 100 and keeps them in 32 bits, so ``SPAN`` has to stay well below 10**7.
     """
 
     name = "lkh"
-    SPAN = 10_000_000
+    SPAN = 1_000_000
 
     def __init__(self, *, runs: int = 1) -> None:
         binary = os.environ.get(LKH_VARIABLE)
