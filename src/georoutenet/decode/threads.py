@@ -14,7 +14,9 @@ Result = TypeVar("Result")
 
 def in_ranges(count: int, work: Callable[[int, int], Result]) -> list[Result]:
     """``work(low, high)`` over ranges that cover ``0..count``, on the threads that torch and Numba allow."""
-    threads = max(1, min(torch.get_num_threads(), numba.get_num_threads(), count))
+    # Numba is not asked for its current number: that starts its thread pool, which slows torch's down.
+    allowed = int(vars(numba.config)["NUMBA_NUM_THREADS"])
+    threads = max(1, min(torch.get_num_threads(), allowed, count))
     if threads == 1:
         return [work(0, count)]
     # More ranges than threads, because instances differ in cost.

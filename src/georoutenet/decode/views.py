@@ -30,7 +30,7 @@ Decoder = Literal["greedy", "sample", "beam"]
 
 
 def view_matrices(count: int, seed: int) -> Tensor:
-    """Orthogonal matrices ``(count, 2, 2)``: the eight of the square, identity first, then seeded random ones."""
+    """Orthogonal matrices ``(count, 2, 2)``: the eight of the square, identity first, then random ones."""
     count = whole("views", count)
     square = [
         [[sx, 0.0], [0.0, sy]] if straight else [[0.0, sx], [sy, 0.0]]
