@@ -79,8 +79,6 @@ def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float
 
 def measure(name: str, recipe: Recipe, device: torch.device, seconds: float) -> dict[str, object]:
     policy = make_policy(recipe)
-    if recipe.precision == "bfloat16":
-        policy.compute_dtype = torch.bfloat16
     state = State(policy, recipe, device)
     began = time.perf_counter()
     (plain,) = make_steps(state, recipe_from_dict({**recipe.to_dict(), "cuda_graph": False}), device)
@@ -99,6 +97,7 @@ def measure(name: str, recipe: Recipe, device: torch.device, seconds: float) -> 
         "encoder": recipe.policy.encoder,
         "precision": recipe.precision,
         "compile": recipe.compile,
+        "fused": recipe.fused,
         "cuda_graph": recipe.cuda_graph,
         "steps_per_second": round(steps, 2),
         "instances_per_second": round(steps * recipe.batch),

@@ -9,7 +9,7 @@ from tiny import tiny_recipe
 
 from georoutenet.decode import rollout
 from georoutenet.train.recipe import Recipe
-from georoutenet.train.step import State, Step, diagnostics
+from georoutenet.train.step import State, Step, diagnostics, plain_rollout
 from georoutenet.train.trainer import make_policy, make_steps
 
 CPU = torch.device("cpu")
@@ -90,6 +90,20 @@ def test_training_equals_the_literal_algorithm(encoder: str, objective: list[str
         compared += int((found != old).sum())
         total += real.numel()
     assert compared > 0.5 * total
+
+
+def test_plain_sampling_needs_no_kernel() -> None:
+    """The setting for machines without our kernels draws proper tours and the same greedy ones."""
+    recipe = tiny_recipe(["triton=false"])
+    state, step = make(recipe)
+    assert step.tours_of is plain_rollout
+    coords, seed = step.draw()
+    start, logits = (x.detach() for x in step.network(coords))
+    tours = plain_rollout(start, logits, samples=5, seed=seed)
+    assert torch.equal(tours.sort(2).values, torch.arange(6).expand(4, 6, 6))
+    assert torch.equal(tours[:, -1], rollout(start, logits, samples=5, seed=seed)[:, -1])
+    step()
+    assert bool(state.totals.isfinite().all())
 
 
 def test_diagnostics_add_up() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import io
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from georoutenet.train.log import MetricsFile, PlainLines, ProgressBar, duration
+from georoutenet.errors import MissingDependencyError
+from georoutenet.train.log import MetricsFile, PlainLines, ProgressBar, TensorBoard, duration
 
 
 def test_rows_after_the_checkpoint_are_cut_on_resuming(tmp_path: Path) -> None:
@@ -38,17 +41,39 @@ def test_plain_lines() -> None:
     stream = io.StringIO()
     lines = PlainLines(stream)
     lines.line("hello")
-    lines.progress(1200, "loss 1")
+    lines.progress(1200, 0.5, "loss 1")
     assert stream.getvalue() == "hello\nstep 1,200  loss 1\n"
 
 
 def test_progress_bar_shows_the_latest_numbers() -> None:
-    bar = ProgressBar(10)
+    bar = ProgressBar()
     bar.line("one line")
-    bar.progress(4, "loss 2")
-    assert bar.bar.tasks[0].completed == 4
-    assert bar.bar.tasks[0].description == "loss 2"
+    bar.progress(4, 0.25, "loss 2")
+    assert bar.bar.tasks[0].completed == 0.25
+    assert bar.bar.tasks[0].description == "step 4  loss 2"
     bar.close()
+
+
+def test_tensorboard_gets_the_numbers_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[object, ...]] = []
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            written.append((folder, purge_step))
+
+        def add_scalar(self, *arguments: object) -> None:
+            written.append(arguments)
+
+        def flush(self) -> None:
+            pass
+
+    stand_in = types.SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    TensorBoard(tmp_path, after_step=8).append({"step": 9, "loss": 0.5, "validation": ""})
+    assert written == [(str(tmp_path), 9), ("loss", 0.5, 9)]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingDependencyError, match="pip install tensorboard"):
+        TensorBoard(tmp_path)
 
 
 @pytest.mark.parametrize(

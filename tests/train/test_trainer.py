@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import math
 import os
 import random
@@ -168,7 +169,7 @@ def test_a_killed_run_resumes_to_bit_equal_weights(tmp_path: Path, where: str) -
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     class Signaling(Silent):
-        def progress(self, step: int, text: str) -> None:
+        def progress(self, step: int, share: float, text: str) -> None:
             if step == 12:
                 os.kill(os.getpid(), number)
 
@@ -199,6 +200,23 @@ def test_a_damaged_checkpoint_stops_the_command(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="checkpoint-000000005"):
         Trainer(tiny_recipe(["steps=8"]), tmp_path)
     assert (tmp_path / "checkpoint-000000005").is_dir()
+
+
+def test_a_full_disk_ends_the_run_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only checkpoints are written: the kept weights may be what no longer fits."""
+    from georoutenet.train import trainer as module
+
+    def full_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_weights", full_disk)
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            train(tiny_recipe(), tmp_path)
+    stored = load_checkpoint(tmp_path)
+    assert stored is not None
+    assert stored.step == 5
+    assert train(tiny_recipe(), tmp_path).finished
 
 
 def test_not_a_number_stops_with_a_report(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def train(
     processes, place = join_processes(device)
     reporter: Reporter = Silent()
     if processes.is_first:
-        reporter = ProgressBar(chosen.steps) if sys.stderr.isatty() else PlainLines()
+        reporter = ProgressBar() if sys.stderr.isatty() else PlainLines()
     try:
         reporter.line(f"recipe {chosen.name}: {chosen.steps:,} steps, {chosen.objective}, into {out}")
         trainer = Trainer(
@@ -62,10 +62,10 @@ def train(
             reporter.line(f"resuming at step {trainer.step:,}")
         outcome = trainer.run(max_seconds=math.inf if max_seconds is None else max_seconds)
         end = "finished" if outcome.finished else "stopped (the same command goes on)"
-        reporter.line(
-            f"{end} at step {outcome.step:,} after {duration(outcome.seconds)}: "
-            f"validation {outcome.last:.5f}, best {outcome.best:.5f} in {out / 'best.safetensors'}"
-        )
+        result = "not validated yet"
+        if math.isfinite(outcome.best):
+            result = f"validation {outcome.last:.5f}, best {outcome.best:.5f} in {out / 'best.safetensors'}"
+        reporter.line(f"{end} at step {outcome.step:,} after {duration(outcome.seconds)}: {result}")
     finally:
         reporter.close()
         if torch.distributed.is_initialized():

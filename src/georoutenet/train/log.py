@@ -19,8 +19,8 @@ class Reporter(Protocol):
     def line(self, text: str) -> None:
         """Something worth a line of its own."""
 
-    def progress(self, step: int, text: str) -> None:
-        """How far the run is, and its latest numbers."""
+    def progress(self, step: int, share: float, text: str) -> None:
+        """How far the run is, in steps and as a share of the whole, and its latest numbers."""
 
     def close(self) -> None: ...
 
@@ -31,7 +31,7 @@ class Silent:
     def line(self, text: str) -> None:
         pass
 
-    def progress(self, step: int, text: str) -> None:
+    def progress(self, step: int, share: float, text: str) -> None:
         pass
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class PlainLines:
         self.stream.write(text + "\n")
         self.stream.flush()
 
-    def progress(self, step: int, text: str) -> None:
+    def progress(self, step: int, share: float, text: str) -> None:
         self.line(f"step {step:,}  {text}")
 
     def close(self) -> None:
@@ -58,21 +58,22 @@ class PlainLines:
 class ProgressBar:
     """A live bar with the latest numbers, for a terminal."""
 
-    def __init__(self, total_steps: int) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+        console = Console(stderr=True)
         self.bar = Progress(
-            BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), console=Console(stderr=True)
+            BarColumn(20), TaskProgressColumn(), TextColumn("{task.description}"), console=console
         )
-        self.task = self.bar.add_task("", total=total_steps)
+        self.task = self.bar.add_task("", total=1.0)
         self.bar.start()
 
     def line(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False)
 
-    def progress(self, step: int, text: str) -> None:
-        self.bar.update(self.task, completed=step, description=text)
+    def progress(self, step: int, share: float, text: str) -> None:
+        self.bar.update(self.task, completed=share, description=f"step {step:,}  {text}")
 
     def close(self) -> None:
         self.bar.stop()

@@ -116,6 +116,8 @@ class Recipe:
     """On CUDA, run GeoRouteNet's edge updates in Triton kernels."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
+    triton: bool = True
+    """On CUDA, sample tours with the Triton kernel; otherwise with plain tensor operations, uncaptured."""
     log_every: int = 100
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 for every epoch."""

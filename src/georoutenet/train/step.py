@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from georoutenet.decode import replay, rollout
+from georoutenet.decode import greedy, replay, rollout, sample
 from georoutenet.decode.costs import tour_costs
+from georoutenet.model.scores import Scores
 from georoutenet.train.distributed import Processes
 from georoutenet.train.instances import instances, step_seed
 from georoutenet.train.objectives import multi_candidate_loss, single_candidate_loss
@@ -32,6 +33,13 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor]]
 def diagnostics(recipe: Recipe) -> tuple[str, ...]:
     """Names of the numbers a step reports, in the order of ``State.totals``."""
     return (MULTI if recipe.objective == "mcs" else SINGLE) + COSTS
+
+
+def plain_rollout(start: Tensor, logits: Tensor, samples: int, seed: int | Tensor) -> Tensor:
+    """``rollout`` without kernels of our own, for any device; it reads the seed back to the host."""
+    scores = Scores(start, logits)
+    drawn = sample(scores, samples, seed=seed, backend="reference").tours
+    return torch.cat((drawn, greedy(scores, backend="reference").tours), 1)
 
 
 class State:
@@ -111,6 +119,7 @@ class Step:
         self.batch = self.processes.share(kind.batch)
         self.settings = recipe.multi_candidate()
         self.network, self.loss_of = network, self._loss
+        self.tours_of = rollout if recipe.triton else plain_rollout
         if compiled:
             self.network = torch.compile(network, dynamic=False)
             if self.processes.count == 1:  # a collective would break the compiled loss apart
@@ -149,7 +158,7 @@ class Step:
         """Compute this step's gradients in place; returns the stacked diagnostics."""
         coords, seed = self.draw()
         start, logits = self.network(coords)
-        tours = rollout(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
+        tours = self.tours_of(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
         loss, values = self.loss_of(coords, start, logits, tours)
         self.state.optimizer.zero_grad(set_to_none=False)
         loss.backward()

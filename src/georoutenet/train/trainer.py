@@ -23,6 +23,7 @@ from georoutenet.model import Policy
 from georoutenet.model.weights import read_card, save_weights
 from georoutenet.train.checkpoint import (
     Checkpoint,
+    CheckpointError,
     load_checkpoint,
     random_states,
     remove_checkpoints,
@@ -58,9 +59,12 @@ class Outcome:
 
 
 def make_policy(recipe: Recipe) -> Policy:
-    """A new policy, initialized from the recipe's seed."""
+    """A new policy, initialized from the recipe's seed, that computes as the recipe says."""
     torch.manual_seed(recipe.seed)
-    return Policy(recipe.policy)
+    policy = Policy(recipe.policy)
+    policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
+    policy.fused = recipe.fused
+    return policy
 
 
 def make_steps(
@@ -75,11 +79,12 @@ def make_steps(
         return policy.dense(coords.to(policy.dtype), width)
 
     on_cuda = device.type == "cuda"
+    captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
     for kind in recipe.batches():
         compiled = on_cuda and recipe.compile
         step = Step(state, recipe, kind, network, processes=processes, compiled=compiled)
-        steps.append(CapturedStep(step) if on_cuda and recipe.cuda_graph else step)
+        steps.append(CapturedStep(step) if captured else step)
     return steps
 
 
@@ -116,9 +121,6 @@ class Trainer:
         self.validate = validation
 
         policy = make_policy(recipe)
-        if recipe.precision == "bfloat16":
-            policy.compute_dtype = torch.bfloat16
-        policy.fused = recipe.fused and self.device.type == "cuda"
         self.state = State(policy, recipe, self.device)
         self.step, self.instances, self.seconds_before = 0, 0, 0.0
         self.best = self.last = math.inf
@@ -145,27 +147,37 @@ class Trainer:
 
         Whatever the reason, the state is in a checkpoint afterwards.
         """
-        recipe = self.recipe
         self.clock = time.monotonic()
         self.session_start = self.logged_at = self.step
         self.announced = False
-        complete = self._complete()
         with _caught_signals() as caught:
-            while not complete and not self._must_stop(caught, max_seconds):
-                self._one_step()
-                self._announce(max_seconds)
-                complete = self._complete()
-                validating = complete or self._due(recipe.validation_every)
-                checkpointing = complete or self._due(recipe.checkpoint_every)
-                if validating or checkpointing or self.step % recipe.log_every == 0:
-                    self._log(validating)
-                if checkpointing:
-                    self._checkpoint()
-            if self.step > self.session_start and not complete:
-                self._log(False)
-                self._checkpoint()
+            try:
+                complete = self._train(caught, max_seconds)
+            except OSError as error:
+                raise CheckpointError(
+                    f"cannot write into {self.out}: {error.strerror or error}; "
+                    "the same command goes on from the newest checkpoint there"
+                ) from error
         signal_number = caught[0] if caught else None
         return Outcome(self.step, self.seconds, self.best, self.last, complete, signal_number)
+
+    def _train(self, caught: list[int], max_seconds: float) -> bool:
+        """The loop; says whether the recipe is complete."""
+        recipe, complete = self.recipe, self._complete()
+        while not complete and not self._must_stop(caught, max_seconds):
+            self._one_step()
+            self._announce(max_seconds)
+            complete = self._complete()
+            validating = complete or self._due(recipe.validation_every)
+            checkpointing = complete or self._due(recipe.checkpoint_every)
+            if validating or checkpointing or self.step % recipe.log_every == 0:
+                self._log(validating)
+            if checkpointing:
+                self._checkpoint()
+        if self.step > self.session_start and not complete:
+            self._log(False)
+            self._checkpoint()
+        return complete
 
     @property
     def seconds(self) -> float:
@@ -258,7 +270,10 @@ class Trainer:
             text += f"  validation {self.last:.5f} (best {self.best:.5f})"
         for log in self.logs:
             log.append(row)
-        self.reporter.progress(self.step, f"{text}  {duration(self.seconds)}")
+        share = self.step / self.recipe.steps
+        if self.recipe.budget_seconds:
+            share = max(share, self.seconds / self.recipe.budget_seconds)
+        self.reporter.progress(self.step, share, f"{text}  {duration(self.seconds)}")
 
     def _validate(self) -> float:
         """Measure the policy to keep; write it down as the best where it is."""
