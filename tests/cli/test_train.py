@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import numba
 import pytest
 import torch
 from typer.testing import CliRunner, Result
@@ -41,7 +40,6 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    numba.get_num_threads()  # starting Numba's threads resets torch's number of threads
     torch.set_num_threads(1)
 
 

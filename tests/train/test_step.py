@@ -17,9 +17,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    import numba
-
-    numba.get_num_threads()  # starting Numba's threads resets torch's number of threads
     torch.set_num_threads(1)
 
 

@@ -25,9 +25,6 @@ from georoutenet.train.trainer import DivergedError, Outcome, Trainer
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    import numba
-
-    numba.get_num_threads()  # starting Numba's threads resets torch's number of threads
     torch.set_num_threads(1)
 
 
@@ -114,8 +111,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tiny import tiny_recipe
-import numba, torch
-numba.get_num_threads()
+import torch
 torch.set_num_threads(1)
 from georoutenet.train import checkpoint
 from georoutenet.train.log import Silent
