@@ -121,13 +121,35 @@ def test_same_seed_same_tours_whatever_batch_and_threads() -> None:
     assert not (sample(scores, 4, seed=6).tours == whole).all()
 
 
-def test_large_instances_are_taken_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from georoutenet.decode import numba_tours
+def test_exponentials_are_exact_to_the_last_bits() -> None:
+    from georoutenet.decode.numba_math import exponentials
 
-    scores = example(5, 20)
-    whole = sample(scores, 3, seed=2).tours
-    monkeypatch.setattr(numba_tours, "CHUNK_BYTES", 2 * 8 * 20 * 32)
-    assert (sample(scores, 3, seed=2).tours == whole).all()
+    for size in (1, 7, 64, 1001):
+        row = -np.random.default_rng(size).exponential(40, size).astype(np.float32)
+        out, scratch = np.empty(size), np.empty(size)
+        exponentials(row, 0.0, out, scratch)
+        np.testing.assert_allclose(out, np.exp(row.astype(np.float64)), rtol=5e-16)
+    exponentials(np.array([-np.inf, -1e30, 0.0], dtype=np.float32), 0.0, out[:3], scratch[:3])
+    np.testing.assert_allclose(out[:3], [np.exp(-700), np.exp(-700), 1.0], rtol=5e-16)
+
+
+def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
+    from georoutenet.decode.numba_math import allow, largest
+
+    values = np.array([-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, -1e30, np.inf], dtype=np.float32)
+    gate = np.zeros(8, np.int64)
+    for allowed, wanted in [
+        ({0, 1}, 1),
+        ({2, 3}, 2),
+        ({3, 2, 1}, 2),
+        ({4, 5}, 4),
+        ({0, 6}, 0),
+        ({7, 1}, 7),
+        (set(), -1),
+    ]:
+        for j in range(8):
+            allow(gate, j, j in allowed)
+        assert largest(values.view(np.int32), gate) == wanted
 
 
 @pytest.mark.parametrize("backend", ["numba", "reference"])

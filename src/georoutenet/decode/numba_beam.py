@@ -17,13 +17,11 @@ import torch
 from numba import njit, uint64
 
 from georoutenet.decode.beam_task import BeamTask, stacked
-from georoutenet.decode.common import FLOOR, Decoded
+from georoutenet.decode.common import Decoded
 from georoutenet.decode.numba_children import LOW, by_child, children, packed, unpacked
-from georoutenet.decode.numba_tours import TINY, mix
+from georoutenet.decode.numba_math import LOWEST, TINY, exact_weights, exponentials, has_nan, masked_sum, mix
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
-
-_FLOOR = np.float32(FLOOR)
 
 
 class Tables(NamedTuple):
@@ -53,28 +51,13 @@ class Trail(NamedTuple):
     cities: Any  # (n, W) int32
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
-def _masked_sum(weights: Any, mask: Any) -> float:
-    total = 0.0
-    for j in range(weights.shape[0]):
-        total += weights[j] * mask[j]
-    return total
-
-
 @njit(cache=True, nogil=True)
-def _normalizer(row: Any, weights: Any, largest: float, mask: Any) -> Any:
+def _normalizer(row: Any, weights: Any, top: float, mask: Any, spare: Any) -> Any:
     """Log of the denominator of Eq. masked_transition, rounded to float32."""
-    total = _masked_sum(weights, mask)
-    if total > TINY:
-        return np.float32(largest + math.log(total))
-    top = -np.inf
-    for j in range(row.shape[0]):
-        if mask[j] > 0:
-            top = max(top, np.float64(max(row[j], _FLOOR)))
-    total = 0.0
-    for j in range(row.shape[0]):
-        if mask[j] > 0:
-            total += math.exp(np.float64(max(row[j], _FLOOR)) - top)
+    total = masked_sum(weights, mask)
+    if not total > TINY:
+        top = exact_weights(row, mask, spare)
+        total = masked_sum(spare, mask)
     return np.float32(top + math.log(total))
 
 
@@ -82,18 +65,18 @@ def _normalizer(row: Any, weights: Any, largest: float, mask: Any) -> Any:
 def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
     """Sort and exponentiate every row; False when a logit is not a number."""
     n = logits.shape[0]
-    keys = np.empty(n, np.uint64)
+    keys, scratch = np.empty(n, np.uint64), np.empty(n)
     for i in range(n):
-        top = np.float64(_FLOOR)
+        if has_nan(logits[i]):
+            return False
+        top = np.float64(LOWEST)
         for j in range(n):
-            if math.isnan(logits[i, j]):
-                return False
             top = max(top, np.float64(logits[i, j]))
             keys[j] = packed(values[i, j], j)
         keys.sort()
         tables.largest[i] = top
+        exponentials(logits[i], top, tables.weights[i], scratch)
         for j in range(n):
-            tables.weights[i, j] = math.exp(np.float64(max(logits[i, j], _FLOOR)) - top)
             tables.values[i, j], tables.order[i, j] = unpacked(keys[j])
     return True
 
@@ -191,7 +174,7 @@ def _search(
     n = logits.shape[0]
     width = now.rank.shape[0]
     alive = _begin(start, end, width, closed, now, trail)
-    normalizer = np.empty(width, np.float32)
+    normalizer, spare = np.empty(width, np.float32), np.empty(n)
     keys, chosen = np.empty(2 * width, np.uint64), np.empty(width, np.uint64)
     kept = np.empty(width if dominance else 0, np.uint64)
     wanted = width
@@ -199,7 +182,7 @@ def _search(
         city = trail.cities[step - 1]
         for w in range(alive):
             i = city[w]
-            normalizer[w] = _normalizer(logits[i], tables.weights[i], tables.largest[i], now.mask[w])
+            normalizer[w] = _normalizer(logits[i], tables.weights[i], tables.largest[i], now.mask[w], spare)
         while True:
             count = children(
                 alive, now.rank, city, normalizer, tables.values, tables.order, now.mask, wanted, keys
@@ -222,7 +205,7 @@ def _search(
             trail.parents[step, w] = parent
             trail.cities[step, w] = j
             following.rank[w] = score
-            following.chance[w] = now.chance[parent] + (max(logits[i, j], _FLOOR) - normalizer[parent])
+            following.chance[w] = now.chance[parent] + (max(logits[i, j], LOWEST) - normalizer[parent])
             following.mask[w] = now.mask[parent]
             following.mask[w, j] = 0
             if end >= 0 and step == n - 2:

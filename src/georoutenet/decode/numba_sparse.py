@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numba import njit
 
-from georoutenet.decode.common import FLOOR, Decoded, Task
-from georoutenet.decode.numba_tours import tour_key, uniform
+from georoutenet.decode.common import Decoded, Task
+from georoutenet.decode.numba_math import LOWEST, tour_key, uniform
 from georoutenet.decode.sparse import fallback_size, pair_scores
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
-_FLOOR = np.float32(FLOOR)
 PER_CELL = 2.0
 """Cities in a cell of the grid, on average."""
 
@@ -158,7 +157,7 @@ def _choose(logits: Any, count: int, weights: Any, greedy: bool, chance: float) 
     for k in range(count):
         if math.isnan(logits[k]):
             return -1, 0.0
-        logits[k] = max(logits[k], _FLOOR)
+        logits[k] = max(logits[k], LOWEST)
         if logits[k] > logits[best]:
             best = k
     top = np.float64(logits[best])

@@ -1,7 +1,8 @@
 """Greedy and sampled tours on the CPU: one tour after the other, each row of scores touched once.
 
-Kernels release the GIL and work on a range of instances, so that ordinary threads share a batch. (Numba's
-own parallel loops compile several times longer and may not be entered from two threads or after a fork.)
+Kernels release the GIL and work on a range of tours, so that ordinary threads share a batch. (Numba's own
+parallel loops compile several times longer, may not be entered from two threads or after a fork, and their
+thread pool gets in the way of torch's.)
 """
 
 from __future__ import annotations
@@ -11,106 +12,68 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, uint64
+from numba import njit
 
-from georoutenet.decode.common import FLOOR, Decoded, Task
-from georoutenet.decode.randomness import GOLDEN, MULTIPLIERS
+from georoutenet.decode.common import Decoded, Task
+from georoutenet.decode.numba_math import (
+    TINY,
+    allow,
+    exact_weights,
+    exponentials,
+    has_nan,
+    largest,
+    masked_sum,
+    tour_key,
+    uniform,
+)
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
 BLOCK = 16
 """Weights are summed in blocks of this many, so that a draw walks over blocks and then inside one."""
-TINY = 1e-280
-"""Below this a sum of weights may have lost terms to underflow, and the row is done again from logits."""
-CHUNK_BYTES = 64 << 20
-"""Instances are taken in chunks whose float64 weights fit in this many bytes."""
-
-_GOLDEN, _M1, _M2 = uint64(GOLDEN), uint64(MULTIPLIERS[0]), uint64(MULTIPLIERS[1])
-_FLOOR = np.float32(FLOOR)
-
-
-@njit(cache=True, nogil=True)
-def mix(x: Any) -> Any:
-    x = (x ^ (x >> uint64(30))) * _M1
-    x = (x ^ (x >> uint64(27))) * _M2
-    return x ^ (x >> uint64(31))
-
-
-@njit(cache=True, nogil=True)
-def tour_key(seed: Any, instance: int, sample: int) -> Any:
-    return mix(mix(uint64(instance + 1) * _GOLDEN + seed) + uint64(sample + 1) * _GOLDEN)
-
-
-@njit(cache=True, nogil=True)
-def uniform(key: Any, step: int) -> float:
-    return np.float64(mix(key + uint64(step + 1) * _GOLDEN) >> uint64(12)) * 2.0**-52
-
-
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
-def _largest(row: Any, barrier: Any) -> Any:
-    """The largest allowed score and its lowest index; two passes, because each becomes vector code."""
-    n = row.shape[0]
-    top = np.float32(-np.inf)
-    for j in range(n):
-        top = max(top, max(row[j], _FLOOR) + barrier[j])
-    index = np.int32(n)
-    for j in range(n):
-        here = np.int32(j) if max(row[j], _FLOOR) + barrier[j] == top else np.int32(n)
-        index = min(index, here)
-    return top, index
-
-
-@njit(cache=True, nogil=True)
-def _has_nan(row: Any) -> bool:
-    for j in range(row.shape[0]):  # noqa: SIM110 (compiled code)
-        if math.isnan(row[j]):
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _log_normalizer(row: Any, barrier: Any, top: Any) -> float:
-    total = 0.0
-    for j in range(row.shape[0]):
-        if barrier[j] == 0.0:
-            total += math.exp(np.float64(max(row[j], _FLOOR)) - top)
-    return top + math.log(total)
 
 
 @njit(cache=True, nogil=True)
 def _greedy(
-    low: int, high: int, start: Any, logits: Any, end: Any, want: bool, tours: Any, log_probability: Any
+    low: int, high: int, start: Any, logits: Any, end: Any, want: bool, tours: Any, chances: Any
 ) -> bool:
     """Arg-max tours of the instances in [low, high); False when a score was not a number."""
     n = start.shape[1]
-    barrier = np.empty(n, np.float32)  # 0 where the city may be next, -inf where not
+    start_bits, bits = start.view(np.int32), logits.view(np.int32)
+    gate, mask = np.empty(n, np.int64), np.empty(n)
+    weights, scratch = np.empty(n), np.empty(n)
     for b in range(low, high):
-        barrier[:] = 0.0
-        top, city = _largest(start[b], barrier)
-        if city >= n:
+        for j in range(n):
+            allow(gate, j, start[b, j] != -np.inf)
+        mask[:] = 1.0
+        city = largest(start_bits[b], gate)
+        if math.isnan(start[b, city]):
             return False
-        total = np.float32(top)
-        if end[b] >= 0:
-            barrier[end[b]] = -np.inf
+        total = start[b, city]
+        for j in range(n):
+            allow(gate, j, j != city and (j != end[b] or n == 2))
+            mask[j] = 1.0 if gate[j] > 0 else 0.0
         tours[b, 0] = city
-        barrier[city] = -np.inf
         for step in range(1, n):
-            row = logits[b, city]
             if step == n - 1 and end[b] >= 0:
-                barrier[end[b]] = 0.0
-            top, city = _largest(row, barrier)
-            # A row of NaN looks like one of impossible cities, so only such rows are searched for it.
-            if city >= n or (top <= _FLOOR and _has_nan(row)):
+                allow(gate, end[b], True)
+                mask[end[b]] = 1.0
+            row, city = logits[b, city], largest(bits[b, city], gate)
+            if math.isnan(row[city]):
                 return False
             if want:
-                total += top - np.float32(_log_normalizer(row, barrier, np.float64(top)))
+                # The best city is the largest allowed one, so its weight is 1 and the sum cannot underflow.
+                top = np.float64(row[city])
+                exponentials(np.minimum(row, row[city]), top, weights, scratch)
+                total -= np.float32(math.log(masked_sum(weights, mask)))
             tours[b, step] = city
-            barrier[city] = -np.inf
-        log_probability[b] = total
+            allow(gate, city, False)
+            mask[city] = 0.0
+        chances[b] = total
     return True
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _block_sums(weights: Any, mask: Any, sums: Any) -> float:
     total = 0.0
     for block in range(sums.shape[0]):
@@ -125,7 +88,7 @@ def _block_sums(weights: Any, mask: Any, sums: Any) -> float:
 
 @njit(cache=True, nogil=True)
 def _draw(weights: Any, mask: Any, sums: Any, target: float) -> int:
-    """The allowed city where the running sum of weights passes ``target``."""
+    """The allowed city where the running sum of weights passes ``target``; -1 when there is none."""
     running = 0.0
     block = 0
     while block < sums.shape[0] - 1 and running + sums[block] <= target:
@@ -148,70 +111,60 @@ def _draw(weights: Any, mask: Any, sums: Any, target: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _exact_weights(row: Any, mask: Any, weights: Any) -> None:
-    """Weights relative to the largest allowed logit: the slow way, for rows that underflowed."""
-    n = row.shape[0]
-    top = -np.inf
-    for j in range(n):
-        if mask[j] > 0.0:
-            top = max(top, np.float64(max(row[j], _FLOOR)))
-    weights[:] = 0.0
-    for j in range(n):
-        if mask[j] > 0.0:
-            weights[j] = math.exp(np.float64(max(row[j], _FLOOR)) - top)
+def _fill_weights(logits: Any, weights: Any, scratch: Any) -> None:
+    """Rows of ``exp(z - largest)``, padded with zeros."""
+    n = logits.shape[0]
+    for i in range(n):
+        top = -np.inf
+        for j in range(n):
+            top = max(top, np.float64(logits[i, j]))
+        exponentials(logits[i], top, weights[i, :n], scratch)
+        weights[i, n:] = 0.0
 
 
 @njit(cache=True, nogil=True)
 def _sample(
-    low: int,
-    high: int,
-    offset: int,
-    start: Any,
-    logits: Any,
-    weights: Any,
-    end: Any,
-    seed: Any,
-    tours: Any,
-    log_probability: Any,
+    low: int, high: int, start: Any, logits: Any, end: Any, seed: Any, tours: Any, chances: Any
 ) -> bool:
-    """Sampled tours with flat numbers (instance * samples + sample) in [low, high)."""
+    """Sampled tours with flat numbers (instance * samples + sample) in [low, high); False for NaN."""
     n = start.shape[1]
     samples = tours.shape[1]
-    padded = weights.shape[2]
-    mask = np.zeros(padded)
-    sums = np.empty(padded // BLOCK)
-    spare = np.zeros(padded)
-    first = np.zeros(padded)
+    blocks = (n + BLOCK - 1) // BLOCK
+    weights = np.empty((n, blocks * BLOCK))
+    first, spare, mask = np.zeros(blocks * BLOCK), np.zeros(blocks * BLOCK), np.zeros(blocks * BLOCK)
+    sums, scratch = np.empty(blocks), np.empty(n)
     prepared = -1
     for flat in range(low, high):
         b, m = flat // samples, flat % samples
         if b != prepared:
-            mask[:n] = 1.0
+            prepared = b
+            if has_nan(start[b]):
+                return False
             for j in range(n):
                 mask[j] = 0.0 if start[b, j] == -np.inf else 1.0
-            _exact_weights(start[b], mask, first)
-            prepared = b
+            exact_weights(start[b], mask, first)
+            _fill_weights(logits[b], weights, scratch)
         mask[:n] = 1.0
-        key = tour_key(seed, b + offset, m)
+        key = tour_key(seed, b, m)
         logarithm, product = 0.0, 1.0
         city = 0
         for step in range(n):
-            if step == 0:
-                row = first
-            else:
-                row = weights[b, city]
+            row = first
+            if step > 0:
+                row = weights[city]
                 if step == n - 1 and end[b] >= 0:
                     mask[end[b]] = 1.0
             total = _block_sums(row, mask, sums)
             if not total > TINY and step > 0:
-                if _has_nan(logits[b, city]):
+                if has_nan(logits[b, city]):
                     return False
-                _exact_weights(logits[b, city], mask, spare)
+                exact_weights(logits[b, city], mask, spare)
                 row = spare
                 total = _block_sums(row, mask, sums)
             following = _draw(row, mask, sums, uniform(key, step) * total)
             if following < 0:
                 return False
+            # One logarithm for many steps: the product is taken while it is far from underflow.
             product *= row[following] / total
             if product < 1e-200:
                 logarithm += math.log(product)
@@ -221,7 +174,7 @@ def _sample(
             mask[city] = 0.0
             if step == 0 and end[b] >= 0:
                 mask[end[b]] = 0.0
-        log_probability[b, m] = logarithm + math.log(product)
+        chances[b, m] = logarithm + math.log(product)
     return True
 
 
@@ -244,32 +197,15 @@ def greedy(task: Task, *, log_probabilities: bool = True) -> Decoded:
 def sample(task: Task, samples: int, seed: int) -> Decoded:
     """Sampled tours, equal to ``reference.sample`` for the same seed."""
     batch, n = task.shape
-    padded = -(-n // BLOCK) * BLOCK
-    chunk = max(1, min(batch, CHUNK_BYTES // (8 * n * padded)))
-    weights = torch.zeros(chunk, n, padded, dtype=torch.float64)
     tours = torch.empty(batch, samples, n, dtype=torch.int64)
     chances = torch.empty(batch, samples)
-    bits = np.uint64(seed & ((1 << 64) - 1))
-    for offset in range(0, batch, chunk):
-        part = slice(offset, min(offset + chunk, batch))
-        logits = task.logits[part]
-        size = len(logits)
-        shifted = logits.clamp(min=FLOOR)
-        shifted -= shifted.amax(dim=2, keepdim=True)
-        weights[:size, :, :n] = shifted
-        weights[:size, :, :n].exp_()
-        arrays = (
-            task.start[part].numpy(),
-            logits.numpy(),
-            weights[:size].numpy(),
-            task.end[part].numpy(),
-            bits,
-            tours[part].numpy(),
-            chances[part].numpy(),
-        )
-
-        def work(low: int, high: int, offset: int = offset, arrays: tuple[Any, ...] = arrays) -> bool:
-            return bool(_sample(low, high, offset, *arrays))
-
-        _checked(in_ranges(size * samples, work))
+    arrays = (
+        task.start.numpy(),
+        task.logits.numpy(),
+        task.end.numpy(),
+        np.uint64(seed & ((1 << 64) - 1)),
+        tours.numpy(),
+        chances.numpy(),
+    )
+    _checked(in_ranges(batch * samples, lambda low, high: _sample(low, high, *arrays)))
     return Decoded(tours, chances)

@@ -1,0 +1,127 @@
+"""What the CPU kernels share: the random hash, the arg-max, and exponentials as vector code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+
+from georoutenet.decode.common import FLOOR
+from georoutenet.decode.randomness import GOLDEN, MULTIPLIERS
+
+TINY = 1e-280
+"""Below this a sum of weights may have lost terms to underflow, and the row is done again from logits."""
+LOWEST = np.float32(FLOOR)
+
+_GOLDEN, _M1, _M2 = uint64(GOLDEN), uint64(MULTIPLIERS[0]), uint64(MULTIPLIERS[1])
+_ALWAYS, _NEVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_LOWEST_BITS = -int(np.float32(-FLOOR).view(np.int32))
+_LOG2_E, _LN2_HIGH, _LN2_LOW = math.log2(math.e), 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_ROUND = 1.5 * 2.0**52  # adding this rounds to whole numbers and leaves them in the lowest bits
+_C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(k) for k in range(2, 14))
+
+
+@njit(cache=True, nogil=True)
+def mix(x: Any) -> Any:
+    """As ``randomness.mix``, for one uint64."""
+    x = (x ^ (x >> uint64(30))) * _M1
+    x = (x ^ (x >> uint64(27))) * _M2
+    return x ^ (x >> uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def tour_key(seed: Any, instance: int, sample: int) -> Any:
+    return mix(mix(uint64(instance + 1) * _GOLDEN + seed) + uint64(sample + 1) * _GOLDEN)
+
+
+@njit(cache=True, nogil=True)
+def uniform(key: Any, step: int) -> float:
+    return np.float64(mix(key + uint64(step + 1) * _GOLDEN) >> uint64(12)) * 2.0**-52
+
+
+@njit(cache=True, nogil=True)
+def has_nan(row: Any) -> bool:
+    for j in range(row.shape[0]):  # noqa: SIM110 (compiled code)
+        if math.isnan(row[j]):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def allow(gate: Any, city: int, allowed: bool) -> None:
+    """Open or close the gate of one city for ``largest``."""
+    gate[city] = _ALWAYS if allowed else _NEVER
+
+
+@njit(cache=True, nogil=True)
+def largest(bits: Any, gate: Any) -> int:
+    """The lowest index of the largest allowed float32, given as its int32 ``bits``; -1 when none is allowed.
+
+    Floats are compared as integers of the same order with their index in the low half: LLVM makes vector
+    code of an integer maximum, not of a floating-point arg-max.
+    """
+    best = np.int64(_NEVER)
+    for j in range(bits.shape[0]):
+        sign = bits[j] >> np.int32(31)
+        ordered = ((bits[j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
+        key = (np.int64(max(ordered, _LOWEST_BITS)) << np.int64(32)) - np.int64(j)
+        best = max(best, min(key, gate[j]))
+    return -1 if best == _NEVER else int(-best & np.int64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def exponentials(row: Any, top: float, out: Any, scale: Any) -> None:
+    """``out[j] = exp(row[j] - top)`` for ``row <= top`` to the last bit or two, in float64 and vector code.
+
+    ``scale`` is scratch of the same length. Arguments below -700 give ``exp(-700)``, which no sum of
+    weights above ``TINY`` can see.
+    """
+    bits = scale.view(np.int64)
+    n = row.shape[0]
+    for j in range(n):
+        argument = np.float64(row[j]) - top
+        x = argument if argument > -700.0 else -700.0
+        rounded = x * _LOG2_E + _ROUND
+        scale[j] = rounded
+        whole = rounded - _ROUND
+        r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
+        p = _C13
+        p = p * r + _C12
+        p = p * r + _C11
+        p = p * r + _C10
+        p = p * r + _C9
+        p = p * r + _C8
+        p = p * r + _C7
+        p = p * r + _C6
+        p = p * r + _C5
+        p = p * r + _C4
+        p = p * r + _C3
+        p = p * r + _C2
+        p = p * r + 1.0
+        out[j] = p * r + 1.0
+    for j in range(n):
+        bits[j] = (bits[j] + 1023) << 52  # the power of two, as the exponent of a float64
+    for j in range(n):
+        out[j] *= scale[j]
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def masked_sum(weights: Any, mask: Any) -> float:
+    total = 0.0
+    for j in range(weights.shape[0]):
+        total += weights[j] * mask[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def exact_weights(row: Any, mask: Any, weights: Any) -> float:
+    """Weights relative to the largest allowed score, and that score: for rows whose sum underflowed."""
+    top = -np.inf
+    for j in range(row.shape[0]):
+        if mask[j] > 0.0:
+            top = max(top, np.float64(max(row[j], LOWEST)))
+    for j in range(row.shape[0]):
+        weights[j] = math.exp(np.float64(max(row[j], LOWEST)) - top) if mask[j] > 0.0 else 0.0
+    return top
