@@ -11,7 +11,7 @@ from tiny import tiny_recipe
 from torch import Tensor
 
 from georoutenet.train import step as module
-from georoutenet.train.distributed import Processes, join_processes
+from georoutenet.train.distributed import Processes, join_processes, leave_processes
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import State, Step
 from georoutenet.train.trainer import Trainer, make_policy, make_steps
@@ -51,7 +51,7 @@ def main() -> None:
             save_file(found, out / f"{objective}.safetensors")
     outcome = Trainer(tiny_recipe(["steps=4"]), out / "run", processes=processes).run()
     assert outcome.finished
-    torch.distributed.destroy_process_group()
+    leave_processes()
 
 
 if __name__ == "__main__":

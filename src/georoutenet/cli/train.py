@@ -34,9 +34,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
 ) -> None:
     """Train a policy. The same command goes on where an interrupted run stopped."""
-    import torch
-
-    from georoutenet.train.distributed import join_processes
+    from georoutenet.train.distributed import join_processes, leave_processes
     from georoutenet.train.log import PlainLines, ProgressBar, Reporter, Silent, duration
     from georoutenet.train.recipe import read_recipe
     from georoutenet.train.trainer import Trainer
@@ -66,9 +64,8 @@ def train(
         if math.isfinite(outcome.best):
             result = f"validation {outcome.last:.5f}, best {outcome.best:.5f} in {out / 'best.safetensors'}"
         reporter.line(f"{end} at step {outcome.step:,} after {duration(outcome.seconds)}: {result}")
+        leave_processes()
     finally:
         reporter.close()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
     if outcome.signal is not None:
         raise typer.Exit(128 + outcome.signal)
