@@ -125,12 +125,14 @@ def test_exponentials_are_exact_to_the_last_bits() -> None:
     from georoutenet.decode.numba_math import exponentials
 
     for size in (1, 7, 64, 1001):
-        row = -np.random.default_rng(size).exponential(40, size).astype(np.float32)
-        out, scratch = np.empty(size), np.empty(size)
-        exponentials(row, 0.0, out, scratch)
-        np.testing.assert_allclose(out, np.exp(row.astype(np.float64)), rtol=5e-16)
-    exponentials(np.array([-np.inf, -1e30, 0.0], dtype=np.float32), 0.0, out[:3], scratch[:3])
-    np.testing.assert_allclose(out[:3], [np.exp(-700), np.exp(-700), 1.0], rtol=5e-16)
+        row = -np.random.default_rng(size).exponential(40, (2, size)).astype(np.float32)
+        out, scratch = np.zeros((3, size)), np.empty(size)
+        exponentials(row, 1, 0.0, out, 2, scratch)
+        np.testing.assert_allclose(out[2], np.exp(row[1].astype(np.float64)), rtol=5e-16)
+        assert not out[:2].any()
+    out, scratch = np.zeros((1, 4)), np.empty(4)
+    exponentials(np.array([[-np.inf, -1e30, 0.0, 9.0]], dtype=np.float32), 0, 0.0, out, 0, scratch)
+    np.testing.assert_allclose(out[0], [np.exp(-700), np.exp(-700), 1.0, 1.0], rtol=5e-16)
 
 
 def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
@@ -149,7 +151,7 @@ def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
     ]:
         for j in range(8):
             allow(gate, j, j in allowed)
-        assert largest(values.view(np.int32), gate) == wanted
+        assert largest(values[None].view(np.int32), 0, gate) == wanted
 
 
 @pytest.mark.parametrize("backend", ["numba", "reference"])

@@ -19,7 +19,16 @@ from numba import njit, uint64
 from georoutenet.decode.beam_task import BeamTask, stacked
 from georoutenet.decode.common import Decoded
 from georoutenet.decode.numba_children import LOW, by_child, children, packed, unpacked
-from georoutenet.decode.numba_math import LOWEST, TINY, exact_weights, exponentials, has_nan, masked_sum, mix
+from georoutenet.decode.numba_math import (
+    LANES,
+    LOWEST,
+    TINY,
+    exact_weights,
+    exponentials,
+    has_nan,
+    masked_sum,
+    mix,
+)
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
@@ -27,7 +36,7 @@ from georoutenet.errors import InputError
 class Tables(NamedTuple):
     """What is known of an instance before the search."""
 
-    weights: Any  # (n, n) float64: exp(z - largest)
+    weights: Any  # (n, padded) float64: exp(z - largest)
     largest: Any  # (n,) float64: the largest logit of each row
     values: Any  # (n, n) float32: what ranks the children of each city, best first
     order: Any  # (n, n) int32: the cities that ``values`` belong to
@@ -38,7 +47,7 @@ class Partial(NamedTuple):
 
     rank: Any  # (W,) float32
     chance: Any  # (W,) float32 log-probabilities
-    mask: Any  # (W, n): 1 where a city may come next
+    mask: Any  # (W, padded) uint8: 1 where a city may come next
     first: Any  # (W,) int32, or -1 where it does not matter
     length: Any  # (W,) float64
     visited: Any  # (W,) uint64: sum of the hashes of the visited cities
@@ -52,13 +61,16 @@ class Trail(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _normalizer(row: Any, weights: Any, top: float, mask: Any, spare: Any) -> Any:
-    """Log of the denominator of Eq. masked_transition, rounded to float32."""
-    total = masked_sum(weights, mask)
-    if not total > TINY:
-        top = exact_weights(row, mask, spare)
-        total = masked_sum(spare, mask)
-    return np.float32(top + math.log(total))
+def _normalizers(alive: int, city: Any, logits: Any, weights: Any, tops: Any, mask: Any, out: Any) -> None:
+    """Logs of the denominators of Eq. masked_transition, rounded to float32."""
+    spare = np.zeros((1, weights.shape[1]))
+    for w in range(alive):
+        i = city[w]
+        top, total = tops[i], masked_sum(weights, i, mask, w)
+        if not total > TINY:
+            top = exact_weights(logits, i, mask, w, spare)
+            total = masked_sum(spare, 0, mask, w)
+        out[w] = np.float32(top + math.log(total))
 
 
 @njit(cache=True, nogil=True)
@@ -75,7 +87,8 @@ def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
             keys[j] = packed(values[i, j], j)
         keys.sort()
         tables.largest[i] = top
-        exponentials(logits[i], top, tables.weights[i], scratch)
+        exponentials(logits, i, top, tables.weights, i, scratch)
+        tables.weights[i, n:] = 0.0
         for j in range(n):
             tables.values[i, j], tables.order[i, j] = unpacked(keys[j])
     return True
@@ -147,7 +160,8 @@ def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: 
         trail.cities[0, w] = city
         now.rank[w] = start[city]
         now.chance[w] = start[city]
-        now.mask[w] = 1
+        now.mask[w, :n] = 1
+        now.mask[w, n:] = 0
         now.mask[w, city] = 0
         if end >= 0 and n > 2:
             now.mask[w, end] = 0
@@ -174,15 +188,13 @@ def _search(
     n = logits.shape[0]
     width = now.rank.shape[0]
     alive = _begin(start, end, width, closed, now, trail)
-    normalizer, spare = np.empty(width, np.float32), np.empty(n)
+    normalizer = np.empty(width, np.float32)
     keys, chosen = np.empty(2 * width, np.uint64), np.empty(width, np.uint64)
     kept = np.empty(width if dominance else 0, np.uint64)
     wanted = width
     for step in range(1, n):
         city = trail.cities[step - 1]
-        for w in range(alive):
-            i = city[w]
-            normalizer[w] = _normalizer(logits[i], tables.weights[i], tables.largest[i], now.mask[w], spare)
+        _normalizers(alive, city, logits, tables.weights, tables.largest, now.mask, normalizer)
         while True:
             count = children(
                 alive, now.rank, city, normalizer, tables.values, tables.order, now.mask, wanted, keys
@@ -198,6 +210,7 @@ def _search(
                 break
             wanted *= 2
             keys = np.empty(2 * wanted, np.uint64)
+        words, following_words = now.mask.view(np.uint64), following.mask.view(np.uint64)
         for w in range(count):
             score, child = unpacked(chosen[w])
             parent, j = child // n, child % n
@@ -206,7 +219,8 @@ def _search(
             trail.cities[step, w] = j
             following.rank[w] = score
             following.chance[w] = now.chance[parent] + (max(logits[i, j], LOWEST) - normalizer[parent])
-            following.mask[w] = now.mask[parent]
+            for word in range(words.shape[1]):
+                following_words[w, word] = words[parent, word]
             following.mask[w, j] = 0
             if end >= 0 and step == n - 2:
                 following.mask[w, end] = 1
@@ -251,23 +265,25 @@ def beam(task: BeamTask) -> Decoded:
     if width * n >= 1 << 32:
         raise InputError(f"width times cities must stay below 2^32, got {width} x {n}")
 
+    padded = -(-n // LANES) * LANES
+
     def work(low: int, high: int) -> list[Decoded]:
         square = (n, n)
         tables = Tables(
             np.empty(square), np.empty(n), np.empty(square, np.float32), np.empty(square, np.int32)
         )
         trail = Trail(np.zeros((n, width), np.int32), np.zeros((n, width), np.int32))
-        now, following = _partial(width, n), _partial(width, n)
+        now, following = _partial(width, padded), _partial(width, padded)
         return [_beam(task, b, tables, now, following, trail) for b in range(low, high)]
 
     return stacked([part for parts in in_ranges(batch, work) for part in parts])
 
 
-def _partial(width: int, n: int) -> Partial:
+def _partial(width: int, padded: int) -> Partial:
     return Partial(
         np.empty(width, np.float32),
         np.empty(width, np.float32),
-        np.empty((width, n), np.float64),
+        np.empty((width, padded), np.uint8),
         np.empty(width, np.int32),
         np.empty(width),
         np.empty(width, np.uint64),

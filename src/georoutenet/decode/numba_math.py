@@ -14,6 +14,8 @@ from georoutenet.decode.randomness import GOLDEN, MULTIPLIERS
 TINY = 1e-280
 """Below this a sum of weights may have lost terms to underflow, and the row is done again from logits."""
 LOWEST = np.float32(FLOOR)
+LANES = 32
+"""Rows padded to a multiple of this have no remainder that would be summed one by one."""
 
 _GOLDEN, _M1, _M2 = uint64(GOLDEN), uint64(MULTIPLIERS[0]), uint64(MULTIPLIERS[1])
 _ALWAYS, _NEVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -55,34 +57,19 @@ def allow(gate: Any, city: int, allowed: bool) -> None:
     gate[city] = _ALWAYS if allowed else _NEVER
 
 
-@njit(cache=True, nogil=True)
-def largest(bits: Any, gate: Any) -> int:
-    """The lowest index of the largest allowed float32, given as its int32 ``bits``; -1 when none is allowed.
-
-    Floats are compared as integers of the same order with their index in the low half: LLVM makes vector
-    code of an integer maximum, not of a floating-point arg-max.
-    """
-    best = np.int64(_NEVER)
-    for j in range(bits.shape[0]):
-        sign = bits[j] >> np.int32(31)
-        ordered = ((bits[j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
-        key = (np.int64(max(ordered, _LOWEST_BITS)) << np.int64(32)) - np.int64(j)
-        best = max(best, min(key, gate[j]))
-    return -1 if best == _NEVER else int(-best & np.int64(0xFFFFFFFF))
-
-
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def exponentials(row: Any, top: float, out: Any, scale: Any) -> None:
-    """``out[j] = exp(row[j] - top)`` for ``row <= top`` to the last bit or two, in float64 and vector code.
+def exponentials(scores: Any, i: int, top: float, out: Any, k: int, scale: Any) -> None:
+    """``out[k, j] = exp(min(scores[i, j] - top, 0))`` to the last bit or two, float64 in vector code.
 
-    ``scale`` is scratch of the same length. Arguments below -700 give ``exp(-700)``, which no sum of
-    weights above ``TINY`` can see.
+    ``scale`` is scratch for one row. Arguments below -700 give ``exp(-700)``, which no sum of weights above
+    ``TINY`` can see.
     """
     bits = scale.view(np.int64)
-    n = row.shape[0]
+    n = scores.shape[1]
     for j in range(n):
-        argument = np.float64(row[j]) - top
-        x = argument if argument > -700.0 else -700.0
+        argument = np.float64(scores[i, j]) - top
+        limited = argument if argument > -700.0 else -700.0
+        x = limited if limited < 0.0 else 0.0
         rounded = x * _LOG2_E + _ROUND
         scale[j] = rounded
         whole = rounded - _ROUND
@@ -100,28 +87,50 @@ def exponentials(row: Any, top: float, out: Any, scale: Any) -> None:
         p = p * r + _C3
         p = p * r + _C2
         p = p * r + 1.0
-        out[j] = p * r + 1.0
+        out[k, j] = p * r + 1.0
     for j in range(n):
         bits[j] = (bits[j] + 1023) << 52  # the power of two, as the exponent of a float64
     for j in range(n):
-        out[j] *= scale[j]
+        out[k, j] *= scale[j]
+
+
+# The hot functions below take arrays and an index, not rows: every view made in a loop costs two atomic
+# operations on its reference count, more than the arithmetic.
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def masked_sum(weights: Any, mask: Any) -> float:
+def masked_sum(weights: Any, i: int, mask: Any, w: int) -> float:
+    """Sum of the weights in row ``i`` where row ``w`` of the mask is not zero."""
     total = 0.0
-    for j in range(weights.shape[0]):
-        total += weights[j] * mask[j]
+    for j in range(weights.shape[1]):
+        total += weights[i, j] if mask[w, j] > 0 else 0.0
     return total
 
 
 @njit(cache=True, nogil=True)
-def exact_weights(row: Any, mask: Any, weights: Any) -> float:
-    """Weights relative to the largest allowed score, and that score: for rows whose sum underflowed."""
+def exact_weights(scores: Any, i: int, mask: Any, w: int, weights: Any) -> float:
+    """Weights relative to the largest allowed score of row ``i``, and that score: for rows that underflow."""
+    n = scores.shape[1]
     top = -np.inf
-    for j in range(row.shape[0]):
-        if mask[j] > 0.0:
-            top = max(top, np.float64(max(row[j], LOWEST)))
-    for j in range(row.shape[0]):
-        weights[j] = math.exp(np.float64(max(row[j], LOWEST)) - top) if mask[j] > 0.0 else 0.0
+    for j in range(n):
+        if mask[w, j] > 0:
+            top = max(top, np.float64(max(scores[i, j], LOWEST)))
+    for j in range(n):
+        weights[0, j] = math.exp(np.float64(max(scores[i, j], LOWEST)) - top) if mask[w, j] > 0 else 0.0
     return top
+
+
+@njit(cache=True, nogil=True)
+def largest(bits: Any, i: int, gate: Any) -> int:
+    """The lowest index of the largest allowed float32 in row ``i`` of int32 ``bits``; -1 when there is none.
+
+    Floats are compared as integers of the same order with their index in the low half: LLVM makes vector
+    code of an integer maximum, not of a floating-point arg-max.
+    """
+    best = np.int64(_NEVER)
+    for j in range(bits.shape[1]):
+        sign = bits[i, j] >> np.int32(31)
+        ordered = ((bits[i, j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
+        key = (np.int64(max(ordered, _LOWEST_BITS)) << np.int64(32)) - np.int64(j)
+        best = max(best, min(key, gate[j]))
+    return -1 if best == _NEVER else int(-best & np.int64(0xFFFFFFFF))

@@ -16,6 +16,7 @@ from numba import njit
 
 from georoutenet.decode.common import Decoded, Task
 from georoutenet.decode.numba_math import (
+    LOWEST,
     TINY,
     allow,
     exact_weights,
@@ -39,55 +40,56 @@ def _greedy(
 ) -> bool:
     """Arg-max tours of the instances in [low, high); False when a score was not a number."""
     n = start.shape[1]
-    start_bits, bits = start.view(np.int32), logits.view(np.int32)
-    gate, mask = np.empty(n, np.int64), np.empty(n)
-    weights, scratch = np.empty(n), np.empty(n)
+    start_bits, all_bits = start.view(np.int32), logits.view(np.int32)
+    gate, mask = np.empty(n, np.int64), np.empty((1, n))
+    weights, scratch = np.empty((1, n)), np.empty(n)
     for b in range(low, high):
+        bits, z = all_bits[b], logits[b]
         for j in range(n):
             allow(gate, j, start[b, j] != -np.inf)
-        mask[:] = 1.0
-        city = largest(start_bits[b], gate)
+        city = largest(start_bits, b, gate)
         if math.isnan(start[b, city]):
             return False
         total = start[b, city]
         for j in range(n):
-            allow(gate, j, j != city and (j != end[b] or n == 2))
-            mask[j] = 1.0 if gate[j] > 0 else 0.0
+            open_now = j != city and (j != end[b] or n == 2)
+            allow(gate, j, open_now)
+            mask[0, j] = 1.0 if open_now else 0.0
         tours[b, 0] = city
         for step in range(1, n):
             if step == n - 1 and end[b] >= 0:
                 allow(gate, end[b], True)
-                mask[end[b]] = 1.0
-            row, city = logits[b, city], largest(bits[b, city], gate)
-            if math.isnan(row[city]):
+                mask[0, end[b]] = 1.0
+            following = largest(bits, city, gate)
+            if math.isnan(z[city, following]):
                 return False
             if want:
-                # The best city is the largest allowed one, so its weight is 1 and the sum cannot underflow.
-                top = np.float64(row[city])
-                exponentials(np.minimum(row, row[city]), top, weights, scratch)
-                total -= np.float32(math.log(masked_sum(weights, mask)))
+                # The largest allowed logit has weight 1, so the sum cannot underflow.
+                exponentials(z, city, np.float64(max(z[city, following], LOWEST)), weights, 0, scratch)
+                total -= np.float32(math.log(masked_sum(weights, 0, mask, 0)))
+            city = following
             tours[b, step] = city
             allow(gate, city, False)
-            mask[city] = 0.0
+            mask[0, city] = 0.0
         chances[b] = total
     return True
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def _block_sums(weights: Any, mask: Any, sums: Any) -> float:
+def _block_sums(weights: Any, row: int, mask: Any, sums: Any) -> float:
     total = 0.0
     for block in range(sums.shape[0]):
         first = block * BLOCK
         part = 0.0
         for j in range(first, first + BLOCK):
-            part += weights[j] * mask[j]
+            part += weights[row, j] if mask[0, j] > 0 else 0.0
         sums[block] = part
         total += part
     return total
 
 
 @njit(cache=True, nogil=True)
-def _draw(weights: Any, mask: Any, sums: Any, target: float) -> int:
+def _draw(weights: Any, row: int, mask: Any, sums: Any, target: float) -> int:
     """The allowed city where the running sum of weights passes ``target``; -1 when there is none."""
     running = 0.0
     block = 0
@@ -96,30 +98,33 @@ def _draw(weights: Any, mask: Any, sums: Any, target: float) -> int:
         block += 1
     last = -1
     # Rounding may leave the target just beyond a block's end, so the walk may enter the next one.
-    for j in range(block * BLOCK, weights.shape[0]):
-        here = weights[j] * mask[j]
-        if here > 0.0:
+    for j in range(block * BLOCK, weights.shape[1]):
+        if mask[0, j] > 0 and weights[row, j] > 0.0:
             last = j
-            running += here
+            running += weights[row, j]
             if running > target:
                 return j
     if last < 0:
         for j in range(block * BLOCK):
-            if weights[j] * mask[j] > 0.0:
+            if mask[0, j] > 0 and weights[row, j] > 0.0:
                 last = j
     return last
 
 
 @njit(cache=True, nogil=True)
-def _fill_weights(logits: Any, weights: Any, scratch: Any) -> None:
-    """Rows of ``exp(z - largest)``, padded with zeros."""
-    n = logits.shape[0]
+def _fill_weights(b: int, start: Any, logits: Any, weights: Any, mask: Any, scratch: Any) -> bool:
+    """Rows of ``exp(z - largest)`` and, after them, the start's; False when a score is not a number."""
+    n = start.shape[1]
+    z = logits[b]
     for i in range(n):
-        top = -np.inf
+        top = np.float64(LOWEST)
         for j in range(n):
-            top = max(top, np.float64(logits[i, j]))
-        exponentials(logits[i], top, weights[i, :n], scratch)
-        weights[i, n:] = 0.0
+            top = max(top, np.float64(z[i, j]))
+        exponentials(z, i, top, weights, i, scratch)
+    for j in range(n):
+        mask[0, j] = 0 if start[b, j] == -np.inf else 1
+    exact_weights(start, b, mask, 0, weights[n : n + 1])
+    return not has_nan(start[b])
 
 
 @njit(cache=True, nogil=True)
@@ -130,50 +135,43 @@ def _sample(
     n = start.shape[1]
     samples = tours.shape[1]
     blocks = (n + BLOCK - 1) // BLOCK
-    weights = np.empty((n, blocks * BLOCK))
-    first, spare, mask = np.zeros(blocks * BLOCK), np.zeros(blocks * BLOCK), np.zeros(blocks * BLOCK)
-    sums, scratch = np.empty(blocks), np.empty(n)
+    weights = np.zeros((n + 2, blocks * BLOCK))  # a row for each city, one for the start, one to spare
+    mask = np.zeros((1, blocks * BLOCK), np.uint8)
+    sums, scratch, spare = np.empty(blocks), np.empty(n), weights[n + 1 :]
     prepared = -1
     for flat in range(low, high):
         b, m = flat // samples, flat % samples
         if b != prepared:
             prepared = b
-            if has_nan(start[b]):
+            if not _fill_weights(b, start, logits, weights, mask, scratch):
                 return False
-            for j in range(n):
-                mask[j] = 0.0 if start[b, j] == -np.inf else 1.0
-            exact_weights(start[b], mask, first)
-            _fill_weights(logits[b], weights, scratch)
-        mask[:n] = 1.0
+        mask[0, :n] = 1
         key = tour_key(seed, b, m)
         logarithm, product = 0.0, 1.0
-        city = 0
+        city = n
         for step in range(n):
-            row = first
-            if step > 0:
-                row = weights[city]
-                if step == n - 1 and end[b] >= 0:
-                    mask[end[b]] = 1.0
-            total = _block_sums(row, mask, sums)
+            if step == n - 1 and end[b] >= 0:
+                mask[0, end[b]] = 1
+            row = city
+            total = _block_sums(weights, row, mask, sums)
             if not total > TINY and step > 0:
                 if has_nan(logits[b, city]):
                     return False
-                exact_weights(logits[b, city], mask, spare)
-                row = spare
-                total = _block_sums(row, mask, sums)
-            following = _draw(row, mask, sums, uniform(key, step) * total)
-            if following < 0:
+                exact_weights(logits[b], city, mask, 0, spare)
+                row = n + 1
+                total = _block_sums(weights, row, mask, sums)
+            city = _draw(weights, row, mask, sums, uniform(key, step) * total)
+            if city < 0:
                 return False
             # One logarithm for many steps: the product is taken while it is far from underflow.
-            product *= row[following] / total
+            product *= weights[row, city] / total
             if product < 1e-200:
                 logarithm += math.log(product)
                 product = 1.0
-            city = following
             tours[b, m, step] = city
-            mask[city] = 0.0
+            mask[0, city] = 0
             if step == 0 and end[b] >= 0:
-                mask[end[b]] = 0.0
+                mask[0, end[b]] = 0
         chances[b, m] = logarithm + math.log(product)
     return True
 
