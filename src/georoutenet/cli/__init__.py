@@ -36,26 +36,32 @@ def _root(
 
 
 def _register_subcommands() -> None:
-    from georoutenet.cli import data, length, reference, train, weights
+    from georoutenet.cli import data, demo, length, reference, train, weights
 
-    for module in (length, data, reference, train, weights):
+    for module in (demo, length, data, reference, train, weights):
         module.register(app)
 
 
 _register_subcommands()
 
 
-def _allowed_options(error: Exception) -> str:
-    """The options of the command that refused one, for an error message."""
+def _allowed(error: Exception) -> str:
+    """The options or subcommands of the command that refused one, for an error message; else empty."""
     command = getattr(getattr(error, "ctx", None), "command", None)
-    names = [name for parameter in getattr(command, "params", []) for name in parameter.opts]
-    return ", ".join(sorted(name for name in [*names, "--help"] if name.startswith("--")))
+    if type(error).__name__ == "NoSuchOption":
+        names = [name for parameter in getattr(command, "params", []) for name in parameter.opts]
+        return ", ".join(sorted(name for name in [*names, "--help"] if name.startswith("--")))
+    if str(getattr(error, "message", "")).startswith("No such command"):
+        return ", ".join(sorted(getattr(command, "commands", {})))
+    return ""
 
 
 def main() -> None:
     """Run the command line; errors a user can cause end with one readable line and status 2 or 1."""
     try:
         status = app(standalone_mode=False)
+        if status == 130:  # newer versions of the command-line library turn Ctrl-C into a status
+            raise KeyboardInterrupt
     except GeoRouteNetError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         sys.exit(1)
@@ -68,7 +74,7 @@ def main() -> None:
         if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
             raise
         typer.secho(f"error: {error.format_message()}", fg=typer.colors.RED, err=True)
-        if type(error).__name__ == "NoSuchOption":
-            typer.echo(f"allowed here: {_allowed_options(error)}", err=True)
+        if allowed := _allowed(error):
+            typer.echo(f"allowed here: {allowed}", err=True)
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)

@@ -82,13 +82,14 @@ class Policy(nn.Module):
         dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
             return self.encoder.from_batch(coords, dtype)
+        fused = self.fused and coords.is_cuda and dtype == torch.bfloat16
         states = self._nodes(coords, width)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
             distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
-            if self.fused and dtype == torch.bfloat16 and isinstance(self.encoder, GeoRouteNet):
+            if fused and isinstance(self.encoder, GeoRouteNet):
                 logits.append(self.encoder.edges(distance, sources, targets, fused=True))
             else:
                 logits.append(self.encoder.edges(distance, sources, targets))
