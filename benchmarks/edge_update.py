@@ -1,4 +1,4 @@
-"""The fused edge update on a GPU: forward and backward, by number of warps, against compiled PyTorch.
+"""The fused edge update on a GPU: forward and backward, by launch shape, against compiled PyTorch.
 
     python benchmarks/edge_update.py [--batch 512] [--n 50]
 
@@ -38,18 +38,18 @@ def main() -> None:
     grad = torch.randn_like(values[0])
     rows = []
 
-    def measure(what: str, warps: str, function: object) -> None:
+    def measure(what: str, shape: str, function: object) -> None:
         milliseconds = do_bench(function, warmup=50, rep=200, return_mode="median")
-        rows.append((what, warps, milliseconds))
-        print(f"{what:20} warps {warps:8} {milliseconds:8.3f} ms", flush=True)
+        rows.append((what, shape, milliseconds))
+        print(f"{what:20} {shape:20} {milliseconds:8.3f} ms", flush=True)
 
-    for warps in (4, 8, 16):
-        edge_update_triton.WARPS["forward"] = warps
-        measure("forward", str(warps), lambda: edge_update(*values))
-    for proposal, state in ((8, 4), (8, 8), (16, 4), (16, 8)):
-        edge_update_triton.WARPS.update(proposal=proposal, state=state)
-        measure("backward", f"{proposal}/{state}", lambda: edge_update_backward(grad, *values[:6]))
-
+    launch = edge_update_triton.LAUNCH
+    for shape in ((64, 4), (64, 8), (64, 16), (32, 8)):
+        launch["forward"] = shape
+        measure("forward", str(shape), lambda: edge_update(*values))
+    for proposal in ((64, 8), (64, 16), (32, 4), (32, 8), (16, 4)):
+        launch["proposal"] = proposal
+        measure("backward", f"{proposal} {launch['state']}", lambda: edge_update_backward(grad, *values[:6]))
     leaves = [value.detach().requires_grad_() for value in values]
 
     def reference() -> torch.Tensor:
@@ -71,7 +71,7 @@ def main() -> None:
         writer = csv.writer(file)
         if is_new:
             writer.writerow(
-                ["date", "commit", "device", "torch", "batch", "n", "what", "warps", "milliseconds"]
+                ["date", "commit", "device", "torch", "batch", "n", "what", "launch", "milliseconds"]
             )
         run = [
             datetime.date.today().isoformat(),
@@ -79,8 +79,8 @@ def main() -> None:
             torch.cuda.get_device_name(),
             torch.__version__,
         ]
-        for what, warps, milliseconds in rows:
-            writer.writerow([*run, options.batch, options.n, what, warps, f"{milliseconds:.4f}"])
+        for what, shape, milliseconds in rows:
+            writer.writerow([*run, options.batch, options.n, what, shape, f"{milliseconds:.4f}"])
 
 
 if __name__ == "__main__":

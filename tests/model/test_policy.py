@@ -124,6 +124,16 @@ def test_static_width_changes_nothing_without_ties() -> None:
         torch.testing.assert_close(left, right)
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_compiled_equals_eager(encoder: str) -> None:
+    torch.manual_seed(5)
+    policy = Policy(PolicyConfig(encoder=encoder, hidden=16, heads=4, layers=2))
+    coords = torch.rand(2, 15, 2)
+    compiled = torch.compile(policy.dense, backend="eager", fullgraph=True)
+    for left, right in zip(policy.dense(coords, width=11), compiled(coords, width=11), strict=True):
+        torch.testing.assert_close(left, right)
+
+
 def test_training_mode_of_nar4tsp_uses_the_batch() -> None:
     torch.manual_seed(4)
     policy = Policy(PolicyConfig(encoder="nar4tsp", hidden=8, heads=2, layers=2))

@@ -288,3 +288,14 @@ def test_held_out_sets_are_never_selected_on(tmp_path: Path) -> None:
         Trainer(tiny_recipe(["validation=val51"]), tmp_path)
     with pytest.raises(InputError, match="up to 10000"):
         Trainer(tiny_recipe(["validation=val50", "validation_size=10001"]), tmp_path)
+
+
+def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
+    train(tiny_recipe(), tmp_path / "first")
+    best = tmp_path / "first" / "best.safetensors"
+    again = Trainer(tiny_recipe([f"initial={best}", "learning_rate=1e-9"]), tmp_path / "second")
+    expected = load_policy(best).state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in again.state.policy.state_dict().items())
+    assert again.run().best == pytest.approx(read_card(best)[1]["validation_length"], abs=1e-4)
+    with pytest.raises(InputError, match="the recipe asks for"):
+        Trainer(tiny_recipe([f"initial={best}", "policy.layers=3"]), tmp_path / "third")

@@ -36,9 +36,9 @@ def replay(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor
     total = weights.sum(dim=3, keepdim=True)
     log_total = total.log()
 
-    following = tours.roll(-1, dims=2)
-    successor = torch.empty_like(tours).scatter(2, tours, following)[..., None]  # (B, M, n, 1)
-    chosen = shifted.gather(3, successor) - log_total
+    # The successor is picked by its position: a gather's gradient would scatter into (B, M, n, n).
+    chooses = position[:, :, None, :] == position[:, :, :, None] + 1
+    chosen = (shifted * chooses).sum(dim=3, keepdim=True) - log_total
     log_probability = chosen.masked_fill(final, 0.0).sum(dim=(2, 3))
     log_probability = log_probability + start.gather(1, tours[:, :, 0])
 

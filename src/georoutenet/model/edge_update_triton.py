@@ -2,11 +2,11 @@
 
     u_ij = W e_ij + s_i + t_j + b,    out_ij = LayerNorm(e_ij + SiLU(u_ij))
 
-The backward pass recomputes ``u`` instead of storing it and reduces the gradients of ``s`` and ``t`` on chip.
+The backward pass recomputes ``u`` instead of storing it and sums the gradient of ``t`` on chip.
 `edge_update_reference` is the same function in plain PyTorch.
 
 A program walks along the sources ``i`` of one instance with a block of targets ``j`` in hand, so ``t`` and
-its gradient stay in registers and each ``s_i`` gradient is one sum over the block.
+its gradient stay in registers.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,8 +20,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-WARPS = {"forward": 8, "proposal": 16, "state": 8}
-TARGETS_PER_BLOCK = 64  # rows of the matrix products; Hopper's tensor cores want 64
+# Rows of pairs per block and warps per program of each kernel; on an H200 see benchmarks/edge_update.py.
+LAUNCH = {"forward": (64, 16), "proposal": (64, 8), "state": (64, 8)}
 WEIGHT_PROGRAMS = 264  # programs that share the pairs and sum the weight gradient: two per multiprocessor
 
 
@@ -61,10 +61,10 @@ def _forward(
 
 @triton.jit
 def _backward_proposal(
-    e, source, target, weight, bias, gamma, grad, dy, du, ds, dt, dgamma, dbeta, m, n, chunk,
+    e, source, target, weight, bias, gamma, grad, dy, du, dt, dgamma, dbeta, m, n, chunk,
     D: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of the output to those of ``y = e + SiLU(u)``, ``u``, ``s``, ``t``, gamma, beta."""
+    """From the gradient of the output to those of ``y = e + SiLU(u)``, ``u``, ``t``, gamma and beta."""
     instance, block, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = block * J + tl.arange(0, J)
     f = tl.arange(0, D)
@@ -76,8 +76,8 @@ def _backward_proposal(
     g = tl.load(gamma + f)[None, :]
     first = instance.to(tl.int64) * m * n * D
     sum_t = tl.zeros((J, D), tl.float32)
-    sum_gamma = tl.zeros((D,), tl.float32)
-    sum_beta = tl.zeros((D,), tl.float32)
+    sum_gamma = tl.zeros((J, D), tl.float32)
+    sum_beta = tl.zeros((J, D), tl.float32)
     for i in range(part * chunk, tl.minimum(part * chunk + chunk, m)):
         row = first + i * n * D
         x = tl.load(e + row + local, mask=inside, other=0.0)
@@ -89,8 +89,8 @@ def _backward_proposal(
         scale = tl.rsqrt(tl.sum(y * y, 1) / D + 1e-5)[:, None]
         y *= scale
         change = tl.load(grad + row + local, mask=inside, other=0.0).to(tl.float32)
-        sum_gamma += tl.sum(change * y, 0)
-        sum_beta += tl.sum(change, 0)
+        sum_gamma += change * y
+        sum_beta += change
         change *= g
         mean, along = tl.sum(change, 1) / D, tl.sum(change * y, 1) / D
         change = scale * (change - mean[:, None] - y * along[:, None])
@@ -98,11 +98,10 @@ def _backward_proposal(
         change *= sigma * (1.0 + u * (1.0 - sigma))  # the derivative of SiLU; zero outside the block
         tl.store(du + row + local, change.to(du.dtype.element_ty), mask=inside)
         sum_t += change
-        tl.store(ds + ((instance * tl.num_programs(1) + block) * m + i) * D + f, tl.sum(change, 0))
     tl.store(dt + (instance * tl.num_programs(2) + part) * n * D + local, sum_t, mask=inside)
     program = (instance * tl.num_programs(1) + block) * tl.num_programs(2) + part
-    tl.store(dgamma + program * D + f, sum_gamma)
-    tl.store(dbeta + program * D + f, sum_beta)
+    tl.store(dgamma + program * D + f, tl.sum(sum_gamma, 0))
+    tl.store(dbeta + program * D + f, tl.sum(sum_beta, 0))
 
 
 @triton.jit
@@ -126,9 +125,9 @@ def _backward_state(du, dy, e, weight, de, dw, pairs, chunk, D: tl.constexpr, P:
     tl.store(dw + program * D * D + f[:, None] * D + f[None, :], total)
 
 
-def _grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
+def _grid(batch: int, m: int, n: int, rows: int) -> tuple[tuple[int, int, int], int]:
     """Programs by instance, block of targets and part of the sources; enough of them to fill the chip."""
-    blocks = triton.cdiv(n, TARGETS_PER_BLOCK)
+    blocks = triton.cdiv(n, rows)
     parts = max(1, min(m // 8, triton.cdiv(512, batch * blocks)))
     chunk = triton.cdiv(m, parts)
     return (batch, blocks, triton.cdiv(m, chunk)), chunk
@@ -142,7 +141,8 @@ def edge_update(
     power of two, ``bias``, ``gamma`` and ``beta`` are float32."""
     batch, m, n, d = e.shape
     out = torch.empty_like(e)
-    grid, chunk = _grid(batch, m, n)
+    rows, warps = LAUNCH["forward"]
+    grid, chunk = _grid(batch, m, n, rows)
     _forward[grid](
         e,
         source,
@@ -156,8 +156,8 @@ def edge_update(
         n,
         chunk,
         D=d,
-        J=TARGETS_PER_BLOCK,
-        num_warps=WARPS["forward"],
+        J=rows,
+        num_warps=warps,
     )
     return out
 
@@ -168,20 +168,21 @@ def edge_update_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of ``e, source, target, weight, bias, gamma, beta``; all but the first in float32."""
     batch, m, n, d = e.shape
-    grid, chunk = _grid(batch, m, n)
+    rows, warps = LAUNCH["proposal"]
+    grid, chunk = _grid(batch, m, n, rows)
     _, blocks, parts = grid
     de, dy, du = torch.empty_like(e), torch.empty_like(e), torch.empty_like(e)
-    ds = e.new_empty((batch, blocks, m, d), dtype=torch.float32)
     dt = e.new_empty((batch, parts, n, d), dtype=torch.float32)
     norms = e.new_empty((2, batch * blocks * parts, d), dtype=torch.float32)
-    arrays = (e, source, target, weight, bias, gamma, grad.contiguous(), dy, du, ds, dt, norms[0], norms[1])
-    _backward_proposal[grid](*arrays, m, n, chunk, D=d, J=TARGETS_PER_BLOCK, num_warps=WARPS["proposal"])
+    arrays = (e, source, target, weight, bias, gamma, grad.contiguous(), dy, du, dt, norms[0], norms[1])
+    _backward_proposal[grid](*arrays, m, n, chunk, D=d, J=rows, num_warps=warps)
     pairs = batch * m * n
-    share = 64 * triton.cdiv(pairs, 64 * WEIGHT_PROGRAMS)  # whole blocks of 64 pairs
+    rows, warps = LAUNCH["state"]
+    share = rows * triton.cdiv(pairs, rows * WEIGHT_PROGRAMS)  # whole blocks of pairs
     programs = triton.cdiv(pairs, share)
     dw = e.new_empty((programs, d, d), dtype=torch.float32)
-    _backward_state[(programs,)](du, dy, e, weight, de, dw, pairs, share, D=d, P=64, num_warps=WARPS["state"])
-    ds, dt = ds.sum(1), dt.sum(1)
+    _backward_state[(programs,)](du, dy, e, weight, de, dw, pairs, share, D=d, P=rows, num_warps=warps)
+    ds, dt = du.sum(2, dtype=torch.float32), dt.sum(1)
     return de, ds, dt, dw.sum(0), ds.sum((0, 1)), norms[0].sum(0), norms[1].sum(0)
 
 

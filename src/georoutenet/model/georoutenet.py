@@ -32,6 +32,7 @@ from georoutenet.model.layers import (
     LayerNorm,
     Linear,
     StartAttention,
+    attend,
     edge_logits,
     split_heads,
     take,
@@ -110,8 +111,8 @@ class Layer(nn.Module):
         scores = scores - functional.softplus(self.distance) * near.distance.unsqueeze(-1)
         scores = scores.masked_fill(~near.mask.unsqueeze(-1), -torch.inf)
         weights = scores.softmax(dim=2).to(q.dtype)  # (B, n, W, H)
-        mixed = torch.einsum("bnwh,bnwhq->bnhq", weights, values)
-        edges = torch.einsum("bnwh,bnwd->bnhd", weights, e)
+        mixed = attend(weights, values)
+        edges = attend(weights, e.unsqueeze(3))  # (B, n, H, d)
         edge_value = self.edge_value.weight.to(q.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
         mixed = mixed + torch.einsum("bnhd,hqd->bnhq", edges, edge_value)
         return self.output(mixed.flatten(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,19 @@ def take(x: Tensor, index: Tensor, selection: Tensor | None = None) -> Tensor:
         return (selection.flatten(1, 2).to(x.dtype) @ x).view(batch, n, width, x.shape[-1])
     rows = index + torch.arange(batch, device=index.device).view(-1, 1, 1) * x.shape[1]
     return x.flatten(0, 1).index_select(0, rows.flatten()).view(batch, n, width, x.shape[-1])
+
+
+def attend(weights: Tensor, values: Tensor) -> Tensor:
+    """The weighted sum over ``W``: ``(B, n, W, H)`` and ``(B, n, W, H, q)`` give ``(B, n, H, q)``.
+
+    ``values`` may have one head for all. Compiled, product and sum become one kernel; otherwise a batched
+    matrix product avoids the product's memory.
+    """
+    if torch.compiler.is_compiling():
+        return (weights.unsqueeze(-1) * values).sum(2)
+    if values.shape[3] == 1:
+        return weights.transpose(2, 3) @ values.squeeze(3)
+    return torch.einsum("bnwh,bnwhq->bnhq", weights, values)
 
 
 class StartAttention(nn.Module):
@@ -88,4 +102,7 @@ def edge_logits(head: nn.Sequential, e: Tensor) -> Tensor:
 
     Trained logits reach into the thousands, where half precision would merge neighboring values.
     """
-    return head[2](wide(head[1](head[0](e)))).squeeze(-1)
+    hidden, last = wide(head[1](head[0](e))), cast("Linear", head[2])
+    if torch.compiler.is_compiling():  # product, sum and ReLU become one kernel
+        return (hidden * last.weight[0]).sum(-1) + last.bias
+    return last(hidden).squeeze(-1)

@@ -22,7 +22,7 @@ from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, pair_distances
 from georoutenet.model.georoutenet import NodeStates
-from georoutenet.model.layers import Linear, StartAttention, edge_logits, split_heads, take, wide
+from georoutenet.model.layers import Linear, StartAttention, attend, edge_logits, split_heads, take, wide
 
 
 class BatchNorm(nn.Module):
@@ -151,9 +151,7 @@ class Nar4Tsp(nn.Module):
                 )
                 scores = functional.leaky_relu(scores, 0.2).masked_fill(~row.mask.unsqueeze(-1), -torch.inf)
                 near_g = split_heads(take(g.flatten(2), row.index), layer.heads)  # (B, n, W, H, q)
-                message.append(
-                    torch.einsum("bnwh,bnwhq->bnhq", scores.softmax(2).to(dtype), near_g).flatten(2)
-                )
+                message.append(attend(scores.softmax(2).to(dtype), near_g).flatten(2))
             h = layer.node_norm.frozen(torch.cat(message, 1) + h)
             source, target = layer.edge_source(h), layer.edge_target(h)
             sources.append(source)

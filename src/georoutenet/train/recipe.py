@@ -109,6 +109,8 @@ class Recipe:
     """Steps between validations; 0 for every epoch."""
 
     # running
+    initial: str = ""
+    """Weights to start from: a packaged name or a file. Empty: a fresh initialization from ``seed``."""
     precision: str = "float32"
     compile: bool = True
     """On CUDA, compile the network and the loss."""

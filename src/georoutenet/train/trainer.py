@@ -20,7 +20,7 @@ from torch import Tensor
 from georoutenet import __version__
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.model import Policy
-from georoutenet.model.weights import read_card, save_weights
+from georoutenet.model.weights import load_policy, read_card, save_weights
 from georoutenet.train.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -59,9 +59,11 @@ class Outcome:
 
 
 def make_policy(recipe: Recipe) -> Policy:
-    """A new policy, initialized from the recipe's seed, that computes as the recipe says."""
+    """A new policy, from the recipe's seed or its initial weights, that computes as the recipe says."""
     torch.manual_seed(recipe.seed)
-    policy = Policy(recipe.policy)
+    policy = load_policy(recipe.initial) if recipe.initial else Policy(recipe.policy)
+    if policy.config != recipe.policy:
+        raise InputError(f"initial = {recipe.initial!r} holds {policy.config}, the recipe asks for {recipe.policy}")
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
     return policy
