@@ -127,19 +127,21 @@ def test_exponentials_are_exact_to_the_last_bits() -> None:
     for size in (1, 7, 64, 1001):
         row = -np.random.default_rng(size).exponential(40, (2, size)).astype(np.float32)
         out, scratch = np.zeros((3, size)), np.empty(size)
-        exponentials(row, 1, 0.0, out, 2, scratch)
+        exponentials(row[None], 0, 1, 0.0, out, 2, scratch)
         np.testing.assert_allclose(out[2], np.exp(row[1].astype(np.float64)), rtol=5e-16)
         assert not out[:2].any()
     out, scratch = np.zeros((1, 4)), np.empty(4)
-    exponentials(np.array([[-np.inf, -1e30, 0.0, 9.0]], dtype=np.float32), 0, 0.0, out, 0, scratch)
+    row = np.array([[[-np.inf, -1e30, 0.0, 9.0]]], dtype=np.float32)
+    exponentials(row, 0, 0, 0.0, out, 0, scratch)
     np.testing.assert_allclose(out[0], [np.exp(-700), np.exp(-700), 1.0, 1.0], rtol=5e-16)
 
 
 def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
-    from georoutenet.decode.numba_math import allow, largest
+    from georoutenet.decode.numba_math import allow, largest, row_top
 
     values = np.array([-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, -1e30, np.inf], dtype=np.float32)
-    gate = np.zeros(8, np.int64)
+    gate = np.zeros((1, 8), np.int64)
+    bits = values[None, None].view(np.int32)
     for allowed, wanted in [
         ({0, 1}, 1),
         ({2, 3}, 2),
@@ -150,8 +152,11 @@ def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
         (set(), -1),
     ]:
         for j in range(8):
-            allow(gate, j, j in allowed)
-        assert largest(values[None].view(np.int32), 0, gate) == wanted
+            allow(gate, 0, j, j in allowed)
+        assert largest(bits, 0, 0, gate, 0) == wanted
+    for top in (-np.inf, -1e31, -2.5, -0.0, 0.0, 1e-30, 3.0):
+        row = np.array([[[-np.inf, top, -1e32]]], dtype=np.float32)
+        assert row_top(row.view(np.int32), 0, 0) == max(np.float32(top), np.float32(-1e30))
 
 
 @pytest.mark.parametrize("backend", ["numba", "reference"])

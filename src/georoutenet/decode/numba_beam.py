@@ -28,6 +28,7 @@ from georoutenet.decode.numba_math import (
     has_nan,
     masked_sum,
     mix,
+    row_top,
 )
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
@@ -77,17 +78,17 @@ def _normalizers(alive: int, city: Any, logits: Any, weights: Any, tops: Any, ma
 def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
     """Sort and exponentiate every row; False when a logit is not a number."""
     n = logits.shape[0]
+    scores = logits.reshape(1, n, n)
+    bits = scores.view(np.int32)
     keys, scratch = np.empty(n, np.uint64), np.empty(n)
     for i in range(n):
         if has_nan(logits[i]):
             return False
-        top = np.float64(LOWEST)
         for j in range(n):
-            top = max(top, np.float64(logits[i, j]))
             keys[j] = packed(values[i, j], j)
         keys.sort()
-        tables.largest[i] = top
-        exponentials(logits, i, top, tables.weights, i, scratch)
+        tables.largest[i] = row_top(bits, 0, i)
+        exponentials(scores, 0, i, tables.largest[i], tables.weights, i, scratch)
         tables.weights[i, n:] = 0.0
         for j in range(n):
             tables.values[i, j], tables.order[i, j] = unpacked(keys[j])

@@ -52,22 +52,22 @@ def has_nan(row: Any) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def allow(gate: Any, city: int, allowed: bool) -> None:
-    """Open or close the gate of one city for ``largest``."""
-    gate[city] = _ALWAYS if allowed else _NEVER
+def allow(gate: Any, g: int, city: int, allowed: bool) -> None:
+    """Open or close the gate of one city in row ``g`` for ``largest``."""
+    gate[g, city] = _ALWAYS if allowed else _NEVER
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def exponentials(scores: Any, i: int, top: float, out: Any, k: int, scale: Any) -> None:
-    """``out[k, j] = exp(min(scores[i, j] - top, 0))`` to the last bit or two, float64 in vector code.
+def exponentials(scores: Any, b: int, i: int, top: float, out: Any, k: int, scale: Any) -> None:
+    """``out[k, j] = exp(min(scores[b, i, j] - top, 0))`` to the last bit or two, float64 in vector code.
 
     ``scale`` is scratch for one row. Arguments below -700 give ``exp(-700)``, which no sum of weights above
     ``TINY`` can see.
     """
     bits = scale.view(np.int64)
-    n = scores.shape[1]
+    n = scores.shape[2]
     for j in range(n):
-        argument = np.float64(scores[i, j]) - top
+        argument = np.float64(scores[b, i, j]) - top
         limited = argument if argument > -700.0 else -700.0
         x = limited if limited < 0.0 else 0.0
         rounded = x * _LOG2_E + _ROUND
@@ -121,16 +121,26 @@ def exact_weights(scores: Any, i: int, mask: Any, w: int, weights: Any) -> float
 
 
 @njit(cache=True, nogil=True)
-def largest(bits: Any, i: int, gate: Any) -> int:
-    """The lowest index of the largest allowed float32 in row ``i`` of int32 ``bits``; -1 when there is none.
+def largest(bits: Any, b: int, i: int, gate: Any, g: int) -> int:
+    """The lowest index of the largest allowed float32 in ``bits[b, i]`` (int32); -1 when there is none.
 
     Floats are compared as integers of the same order with their index in the low half: LLVM makes vector
     code of an integer maximum, not of a floating-point arg-max.
     """
     best = np.int64(_NEVER)
-    for j in range(bits.shape[1]):
-        sign = bits[i, j] >> np.int32(31)
-        ordered = ((bits[i, j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
+    for j in range(bits.shape[2]):
+        sign = bits[b, i, j] >> np.int32(31)
+        ordered = ((bits[b, i, j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
         key = (np.int64(max(ordered, _LOWEST_BITS)) << np.int64(32)) - np.int64(j)
-        best = max(best, min(key, gate[j]))
+        best = max(best, min(key, gate[g, j]))
     return -1 if best == _NEVER else int(-best & np.int64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def row_top(bits: Any, b: int, i: int) -> float:
+    """The largest score of a row, but at least ``LOWEST``; by integers, as in ``largest``."""
+    best = np.int32(_LOWEST_BITS)
+    for j in range(bits.shape[2]):
+        sign = np.int32(bits[b, i, j] >> np.int32(31))
+        best = max(best, np.int32(((bits[b, i, j] & np.int32(0x7FFFFFFF)) ^ sign) - sign))
+    return np.float64(np.int32(best if best >= 0 else -best | np.int32(-0x80000000)).view(np.float32))
