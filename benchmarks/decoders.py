@@ -81,6 +81,13 @@ def topk_beam(scores: Scores, width: int, points: Tensor) -> Tensor:
     return tours[(path - path.roll(-1, 1)).norm(dim=2).sum(dim=1).argmin()]
 
 
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def take_turns(contenders: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Best CPU time of each contender; at least three turns each, then until the time is used up."""
     for run in contenders.values():
@@ -116,7 +123,7 @@ def main() -> None:
                     "date": datetime.date.today().isoformat(),
                     "commit": commit,
                     "version": georoutenet.__version__,
-                    "device": platform.processor() or platform.machine(),
+                    "device": processor(),
                     "threads": 1,
                     "torch": torch.__version__,
                     "decoder": decoder,

@@ -85,3 +85,17 @@ def test_float32_stays_float32_and_close_to_float64() -> None:
     assert chance.dtype == entropy.dtype == torch.float32
     torch.testing.assert_close(chance.double(), exact_chance, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(entropy.double(), exact_entropy, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_replay_compiles_into_one_graph() -> None:
+    start, logits, tours = example(2, 3, 6)
+    logits.requires_grad_()
+    compiled = torch.compile(replay, fullgraph=True, backend="aot_eager")
+    for mine, eager in zip(compiled(start, logits, tours), replay(start, logits, tours), strict=True):
+        torch.testing.assert_close(mine, eager)
+    chance, entropy = compiled(start, logits, tours)
+    (gradient,) = torch.autograd.grad(chance.sum() + entropy.sum(), logits)
+    chance, entropy = replay(start, logits, tours)
+    (wanted,) = torch.autograd.grad(chance.sum() + entropy.sum(), logits)
+    torch.testing.assert_close(gradient, wanted)

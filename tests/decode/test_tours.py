@@ -230,6 +230,20 @@ def test_errors_say_what_is_allowed() -> None:
         sample(broken, 1, seed=1)
 
 
+def test_a_second_process_does_not_compile() -> None:
+    scores = example(1, 5)
+    greedy(scores)
+    sample(scores, 1, seed=0)
+    code = (
+        "import torch; from georoutenet.decode import greedy, sample, numba_tours as k;"
+        "from georoutenet.model.scores import Scores;"
+        "s = Scores(torch.zeros(1, 5), torch.zeros(1, 5, 5)); greedy(s); sample(s, 1, seed=0);"
+        "print(sum(sum(f.stats.cache_misses.values()) for f in (k._greedy, k._sample)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+
+
 def test_importing_the_decoders_loads_neither_triton_nor_numba() -> None:
     code = "import sys, georoutenet.decode; print('triton' in sys.modules, 'numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
