@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 # Rows of pairs per block and warps per program of each kernel; on an H200 see benchmarks/edge_update.py.
-LAUNCH = {"forward": (64, 16), "proposal": (64, 8), "state": (64, 8)}
+LAUNCH = {"forward": (32, 8), "proposal": (16, 4), "state": (64, 8)}
 WEIGHT_PROGRAMS = 264  # programs that share the pairs and sum the weight gradient: two per multiprocessor
 
 
