@@ -24,7 +24,6 @@ from torch import Tensor
 from georoutenet.atomic import atomic_write
 from georoutenet.decode.beam_triton import beam_tours
 from georoutenet.decode.kernels_triton import greedy, rollout
-from georoutenet.train.uniform_triton import uniform_instances
 
 RESULTS = Path(__file__).parent / "results" / "decoders_gpu.csv"
 FIELDS = [
@@ -44,9 +43,9 @@ FIELDS = [
 
 def random_scores(batch: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """Distances, and scores that favor short edges as a trained policy's do."""
-    coords = uniform_instances(torch.empty(batch, n, 2, device="cuda"), 1234).double()
-    distances = torch.cdist(coords, coords)
     generator = torch.Generator("cuda").manual_seed(0)
+    coords = torch.rand(batch, n, 2, generator=generator, device="cuda", dtype=torch.float64)
+    distances = torch.cdist(coords, coords)
     start = torch.randn(batch, n, generator=generator, device="cuda").log_softmax(1)
     noise = torch.randn(batch, n, n, generator=generator, device="cuda")
     return start, (-30 * distances).float() + noise, distances
