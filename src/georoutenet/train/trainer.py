@@ -63,7 +63,8 @@ def make_policy(recipe: Recipe) -> Policy:
     torch.manual_seed(recipe.seed)
     policy = load_policy(recipe.initial) if recipe.initial else Policy(recipe.policy)
     if policy.config != recipe.policy:
-        raise InputError(f"initial = {recipe.initial!r} holds {policy.config}, the recipe asks for {recipe.policy}")
+        asked = f"the recipe asks for {recipe.policy}"
+        raise InputError(f"initial = {recipe.initial!r} holds {policy.config}, {asked}")
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
     return policy
