@@ -51,7 +51,9 @@ def view_matrices(count: int, seed: int) -> Tensor:
 
 def make_views(coordinates: Tensor | ArrayLike, count: int, seed: int = 0) -> Tensor:
     """``count`` views of each instance: ``(n, 2)`` gives ``(count, n, 2)``, ``(B, n, 2)`` a leading ``B``."""
-    points = torch.as_tensor(coordinates, dtype=torch.float64)
+    # A copy of what is not a tensor: torch warns of read-only arrays, such as an instance's coordinates.
+    given = coordinates if isinstance(coordinates, Tensor) else np.array(coordinates)
+    points = torch.as_tensor(given, dtype=torch.float64)
     return _seen(points[..., None, :, :], view_matrices(count, seed).to(points.device))
 
 
