@@ -69,6 +69,13 @@ def test_views_are_seeded_and_batched() -> None:
     assert make_views(np.ones((4, 2)), 9).abs().max() == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_read_only_coordinates_are_no_reason_to_warn() -> None:
+    own = Instance(instances(1, 6)[0].numpy()).coordinates
+    assert not own.flags.writeable
+    np.testing.assert_allclose(make_views(own, 1)[0], normalize(own), atol=1e-12)
+
+
 def test_width_is_shared_evenly() -> None:
     assert shares(1000, 32) == [32] * 8 + [31] * 24
     assert shares(7, 3) == [3, 2, 2]
