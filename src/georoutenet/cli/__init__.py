@@ -36,9 +36,9 @@ def _root(
 
 
 def _register_subcommands() -> None:
-    from georoutenet.cli import data, demo, length, reference, train, weights
+    from georoutenet.cli import data, demo, evaluate, length, reference, train, weights
 
-    for module in (demo, length, data, reference, train, weights):
+    for module in (demo, length, data, reference, train, evaluate, weights):
         module.register(app)
 
 
