@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.results import Results
+from georoutenet.tour import gap
 
 RESAMPLES = 2_000
 SEED = 0
@@ -57,15 +59,20 @@ def bootstrap_means(sample: NDArray[np.float64], resamples: int, seed: int) -> N
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """What ``b`` does to the gaps of ``a`` on the same instances; negative differences favor ``b``."""
+    """Gaps of ``a`` and ``b`` on the same instances, in percent; negative differences favor ``b``."""
 
-    differences: NDArray[np.float64]
-    """Gap of ``b`` minus gap of ``a`` in percentage points, by instance."""
+    gaps_a: NDArray[np.float64]
+    gaps_b: NDArray[np.float64]
     mean: Interval
+    """Of the differences, in percentage points."""
     wins: int
     """Instances on which ``b`` is shorter."""
     ties: int
     losses: int
+
+    @property
+    def differences(self) -> NDArray[np.float64]:
+        return self.gaps_b - self.gaps_a
 
     def largest(self, count: int) -> list[int]:
         """Positions of the largest differences in either direction, largest first."""
@@ -80,9 +87,26 @@ def paired(a: ArrayLike, b: ArrayLike, reference: ArrayLike) -> Paired:
         raise InputError(f"paired lengths and references must be lists of one length, got {shapes}")
     if not (base > 0).all():
         raise InputError("paired gaps need references greater than 0")
-    differences = 100.0 * (second - first) / base
     tie = np.abs(second - first) <= TIE * base
-    wins = int((~tie & (second < first)).sum())
-    return Paired(
-        differences, bootstrap_mean(differences), wins, int(tie.sum()), len(first) - wins - int(tie.sum())
-    )
+    wins, ties = int((~tie & (second < first)).sum()), int(tie.sum())
+    gaps_a, gaps_b = gap(first, base), gap(second, base)
+    return Paired(gaps_a, gaps_b, bootstrap_mean(gaps_b - gaps_a), wins, ties, len(first) - wins - ties)
+
+
+def pair_results(a: Results, b: Results) -> tuple[list[str], Paired]:
+    """The instances that both results have, and their comparison; results of different sets are an error."""
+    sets = [each.header.get("set", "?") for each in (a, b)]
+    if sets[0] != sets[1]:
+        raise InputError(f"results of different sets cannot be compared: {sets[0]} and {sets[1]}")
+    other = {row.instance: row for row in b.rows}
+    pairs = [(row, other[row.instance]) for row in a.rows if row.instance in other]
+    if not pairs:
+        raise InputError(f"the two results of {sets[0]} have no instance in common")
+    for one, two in pairs:
+        if one.reference != two.reference:
+            references = f"{one.reference} and {two.reference}"
+            raise InputError(
+                f"the two results measure {one.instance} against different lengths: {references}"
+            )
+    lengths = ([one.length for one, _ in pairs], [two.length for _, two in pairs])
+    return [one.instance for one, _ in pairs], paired(*lengths, [one.reference for one, _ in pairs])
