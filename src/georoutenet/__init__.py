@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "AnyOf": "improve.stop",
     "DistanceRule": "instance",
     "GeoRouteNetError": "errors",
     "InputError": "errors",
     "Instance": "instance",
+    "MaxIterations": "improve.stop",
+    "MaxTime": "improve.stop",
+    "NoImprovement": "improve.stop",
+    "Result": "result",
     "canonical": "tour",
     "gap": "tour",
     "load_policy": "model.weights",
     "load_tsplib": "tsplib",
     "read_instance": "files",
     "read_tour": "files",
+    "solve": "solver",
+    "solve_many": "solver",
     "tour_length": "tour",
     "write_instance": "files",
     "write_tour": "files",
@@ -32,8 +39,11 @@ __all__ = ["__version__", *_EXPORTS]
 if TYPE_CHECKING:
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.files import read_instance, read_tour, write_instance, write_tour
+    from georoutenet.improve.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
     from georoutenet.instance import DistanceRule, Instance
     from georoutenet.model.weights import load_policy
+    from georoutenet.result import Result
+    from georoutenet.solver import solve, solve_many
     from georoutenet.tour import canonical, gap, tour_length
     from georoutenet.tsplib import load_tsplib
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
+from georoutenet.export import format_geojson
 from georoutenet.instance import Instance
 from georoutenet.table import parse_table
 from georoutenet.tour import Tour, check_tour, tour_length
@@ -27,6 +28,7 @@ PathLike = str | os.PathLike[str]
 
 INSTANCE_EXTENSIONS = (".tsp", ".csv", ".txt", ".npy")
 TOUR_EXTENSIONS = (".tour", ".csv", ".json")
+WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson")
 
 _STANDARD_INPUT = "standard input"
 _LOOKS_LIKE_TSPLIB = re.compile(
@@ -185,13 +187,13 @@ def _parse_json_tour(text: str, source: str) -> list[int]:
 
 
 def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: bool = True) -> None:
-    """Write a tour to ``.tour`` (TSPLIB, counting from 1), ``.csv`` (visiting order) or ``.json``.
+    """Write a tour: ``.tour`` (TSPLIB, from 1), ``.csv`` (visiting order), ``.json`` or ``.geojson``.
 
     ``closed=False`` measures the path without the edge back to its start. The file appears whole or not
     at all.
     """
     path = os.fspath(path)
-    _, extension = _extension(path, TOUR_EXTENSIONS, "a tour", gzipped=False)
+    _, extension = _extension(path, WRITTEN_TOUR_EXTENSIONS, "a tour", gzipped=False)
     cities = check_tour(tour, instance.n)
     length = tour_length(instance, cities, closed=closed)
     if extension == ".tour":
@@ -200,6 +202,8 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
         text = format_tour(cities, name=f"{instance.name}.tour", comment=comment)
     elif extension == ".csv":
         text = _format_csv_tour(cities, instance)
+    elif extension == ".geojson":
+        text = format_geojson(cities, instance, closed=closed)
     else:
         content = {
             "name": instance.name,

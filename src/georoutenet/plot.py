@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
+from georoutenet.improve.stop import Progress
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.tour import check_tour, gap, tour_length
 
@@ -33,12 +34,15 @@ def plot_tour(
     *,
     title: str | None = None,
     ax: Axes | None = None,
-    edge_probabilities: ArrayLike | None = None,
+    edge_probabilities: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+    closed: bool = True,
 ) -> Figure:
-    """Draw the cities and, if given, a closed tour; returns the figure and writes it to ``path`` if given.
+    """Draw the cities and, if given, a tour; returns the figure and writes it to ``path`` if given.
 
-    ``edge_probabilities (n, n)`` are drawn behind the tour, stronger where they are larger; entries below
-    2 % are left out. The title is made of name, number of cities, length and gap unless one is given.
+    ``closed=False`` leaves out the way back. ``edge_probabilities`` are drawn behind the tour, stronger where
+    they are larger; those below 2 % are left out. They are a matrix ``(n, n)``, or a pair ``(neighbors,
+    probabilities)``, both ``(n, K)``. The title is made of name, number of cities, length and gap unless one
+    is given.
     """
     if path is not None:
         _extension(path)
@@ -48,8 +52,8 @@ def plot_tour(
     points = _map_points(instance)
     if edge_probabilities is not None:
         _draw_probabilities(ax, points, edge_probabilities)
-    _draw_tour(ax, points, order)
-    ax.set_title(_title(instance, order) if title is None else title, fontsize=11, color="#222222")
+    _draw_tour(ax, points, order, closed, faint=edge_probabilities is not None)
+    ax.set_title(_title(instance, order, closed) if title is None else title, fontsize=11, color="#222222")
     figure = cast("Figure", ax.figure)
     if path is not None:
         save(figure, path)
@@ -132,7 +136,9 @@ def _panel_size(instance: Instance) -> tuple[float, float]:
     return (size * max(1.0, math.sqrt(shape)), size * max(1.0, math.sqrt(shape)) / shape + 0.5)
 
 
-def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | None) -> None:
+def _draw_tour(
+    ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | None, closed: bool, faint: bool
+) -> None:
     n = len(points)
     # Inches of axes per city, on a square: marks shrink with the room they have.
     box = ax.get_position()
@@ -141,7 +147,9 @@ def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | 
     marker = min(6.0, 0.22 * room)
     width = min(1.6, max(0.6, 0.055 * room))
     if tour is not None:
-        line = points[np.append(tour, tour[0])]
+        line = points[np.append(tour, tour[0])] if closed else points[tour]
+        if faint:  # so that what lies behind shows
+            width = max(0.5, 0.6 * width)
         ax.plot(*line.T, "-", color=TOUR_COLOR, linewidth=width, solid_joinstyle="round", zorder=2)
     if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
         ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
@@ -149,6 +157,15 @@ def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | 
         ax.plot(
             *points[tour[0]], "s", color="white", markeredgecolor=CITY_COLOR, markersize=marker + 2, zorder=4
         )
+        if not closed and n > 1:
+            ax.plot(
+                *points[tour[-1]],
+                "D",
+                color="white",
+                markeredgecolor=CITY_COLOR,
+                markersize=marker + 1,
+                zorder=4,
+            )
     ax.set_aspect("equal", adjustable="datalim" if np.ptp(points, axis=0).min() == 0 else "box")
     ax.margins(0.03)
     ax.set_xticks([])
@@ -157,32 +174,106 @@ def _draw_tour(ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | 
         spine.set_color("#cccccc")
 
 
-def _draw_probabilities(ax: Axes, points: NDArray[np.float64], values: ArrayLike) -> None:
+def _draw_probabilities(
+    ax: Axes, points: NDArray[np.float64], values: ArrayLike | tuple[ArrayLike, ArrayLike]
+) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
     n = len(points)
-    matrix = np.asarray(values, dtype=np.float64)
-    if matrix.shape != (n, n):
-        raise InputError(f"edge_probabilities must have shape ({n}, {n}), got {matrix.shape}")
-    if not ((matrix >= 0) & (matrix <= 1)).all():
-        raise InputError("edge_probabilities must lie between 0 and 1")
-    both = np.triu(np.maximum(matrix, matrix.T), k=1)
-    i, j = np.nonzero(both >= 0.02)
-    strength = both[i, j]
+    i, j, strength = _likely_edges(values, n)
     colors = np.column_stack([np.tile(to_rgb(PROBABILITY_COLOR), (len(i), 1)), np.sqrt(strength)])
-    widths = 0.5 + 4.0 * strength * min(1.0, math.sqrt(100 / n))
+    widths = 0.5 + 5.0 * strength * max(0.3, min(1.0, math.sqrt(100 / n)))
     segments = np.stack([points[i], points[j]], axis=1)
     ax.add_collection(LineCollection(list(segments), colors=list(colors), linewidths=list(widths), zorder=1))
 
 
-def _title(instance: Instance, tour: NDArray[np.int64] | None) -> str:
+def _likely_edges(
+    values: ArrayLike | tuple[ArrayLike, ArrayLike], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Edges ``i < j`` and the larger of their two probabilities, where it is at least 2 %."""
+    if isinstance(values, tuple):
+        neighbors, probabilities = np.asarray(values[0]), np.asarray(values[1], dtype=np.float64)
+        if neighbors.shape != probabilities.shape or neighbors.ndim != 2 or len(neighbors) != n:
+            raise InputError(
+                f"neighbors {neighbors.shape} and probabilities {probabilities.shape} must both be ({n}, K)"
+            )
+        i = np.repeat(np.arange(n), neighbors.shape[1])
+        j, strength = neighbors.ravel().astype(np.int64), probabilities.ravel()
+        if len(j) and (j.min() < 0 or j.max() >= n):
+            raise InputError(f"neighbors must be cities in 0..{n - 1}, got {j.min()}..{j.max()}")
+    else:
+        matrix = np.asarray(values, dtype=np.float64)
+        if matrix.shape != (n, n):
+            raise InputError(f"edge_probabilities must have shape ({n}, {n}), got {matrix.shape}")
+        i, j = (index.ravel() for index in np.indices((n, n)))
+        strength = matrix.ravel()
+    if not ((strength >= 0) & (strength <= 1)).all():
+        raise InputError("edge_probabilities must lie between 0 and 1")
+    kept = (strength >= 0.02) & (i != j)
+    low, high, strength = np.minimum(i, j)[kept], np.maximum(i, j)[kept], strength[kept]
+    order = np.argsort(-strength, kind="stable")  # of the two directions the more probable comes first
+    _, first = np.unique(low[order] * n + high[order], return_index=True)
+    return low[order][first], high[order][first], strength[order][first]
+
+
+def plot_progress(
+    instance: Instance,
+    history: Sequence[Progress],
+    path: PathLike | None = None,
+    *,
+    end: float | None = None,
+) -> Figure:
+    """Draw how the best tour got shorter over time, in percent above the optimum or the last length.
+
+    ``end`` is when the search ended, in seconds; by default at its last improvement.
+    """
+    if path is not None:
+        _extension(path)
+    if not history:
+        raise InputError("there is no history to draw: no search was made")
+    figure, (ax,) = _new_figure(1, 1, (6.4, 3.6))
+    seconds = np.array([entry.seconds for entry in history])
+    lengths = np.array([entry.length for entry in history], dtype=np.float64)
+    reference = lengths[-1] if instance.optimum is None else float(instance.optimum)
+    percent = np.atleast_1d(gap(lengths, reference))
+    last = max(seconds[-1], seconds[-1] if end is None else end)
+    ax.step(
+        np.append(seconds, last),
+        np.append(percent, percent[-1]),
+        where="post",
+        color=TOUR_COLOR,
+        linewidth=1.6,
+    )
+    if (percent > 0).sum() > 1:
+        # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
+        smallest = max(1e-3, float(percent[percent > 0].min()))
+        ax.set_yscale("symlog", linthresh=smallest, linscale=0.4)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set_ylim(bottom=0.0)
+    ax.set_xlim(seconds[0], last if last > seconds[0] else seconds[0] + 1e-3)
+    ax.set_xlabel("seconds", fontsize=10)
+    ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "optimum"), fontsize=10)
+    ax.grid(color="#e5e5e5", linewidth=0.6)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.set_title(
+        f"{instance.name}  ·  {_number(history[0].length)} to {_number(history[-1].length)}",
+        fontsize=11,
+        color="#222222",
+    )
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> str:
     parts = [instance.name, f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
     if tour is not None:
-        length = tour_length(instance, tour)
+        length = tour_length(instance, tour, closed=closed)
         unit = " km" if instance.latlon is not None else ""
-        parts.append(f"length {_number(length)}{unit}")
-        if instance.optimum is not None:
+        parts.append(f"{'' if closed else 'open path, '}length {_number(length)}{unit}")
+        if instance.optimum is not None and closed:  # optima are those of closed tours
             parts.append(f"gap {round(gap(length, instance.optimum), 2) + 0.0:.2f} %")
     return "  ·  ".join(parts)
 

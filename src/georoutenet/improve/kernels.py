@@ -16,6 +16,13 @@ from numba import njit
 
 EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO = range(5)
 
+FIXED, FREE = 8, 16
+"""Added to a rule for paths (see ``path.py``). FIXED: the edge between the last two cities stays in the tour.
+FREE: the last city is no place, and every way to it costs nothing."""
+
+NEVER = 1e200
+"""What it would cost to take out the fixed edge."""
+
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise (coordinates span about 1 for plain Euclidean distances)."""
 
@@ -51,6 +58,14 @@ Search = namedtuple(
 @njit(cache=True)
 def distance(rule, x, y, i, j):
     """Distance of cities i and j; whole numbers for TSPLIB's rules."""
+    if rule >= FIXED:
+        last = len(x) - 1
+        if max(i, j) == last:
+            if rule & FIXED and min(i, j) == last - 1:
+                return -NEVER
+            if rule & FREE:
+                return 0.0
+        rule &= 7
     if rule == GEO:
         q1 = cos(y[i] - y[j])
         q2 = cos(x[i] - x[j])
@@ -314,7 +329,10 @@ def draw(search, bound):
 
 @njit(cache=True)
 def kick(search, rule, longest):
-    """Segment-local double bridge: three neighboring segments B C D become D C B. Returns the gain."""
+    """Segment-local double bridge: three neighboring segments B C D become D C B. Returns the gain.
+
+    Does nothing where it would cut the fixed edge.
+    """
     tour = search.tour
     n = len(tour)
     longest = min(longest, (n - 1) // 3)
@@ -329,6 +347,8 @@ def kick(search, rule, longest):
         total += distance(rule, search.x, search.y, city, after)
         push(search, city)
         push(search, after)
+    if total < 0.0:  # the fixed edge is among them
+        return 0.0
     first = before + 1
     reverse_logged(search, first % n, (before + b + c + d) % n)
     reverse_logged(search, first % n, (before + d) % n)

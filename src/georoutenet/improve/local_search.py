@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.improve.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
+from georoutenet.improve.path import Ends
 from georoutenet.improve.stop import Budget, MaxTime, Progress, Stop
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.tour import Tour, check_tour, tour_length
@@ -36,7 +37,7 @@ class Improved:
 
     tour: Tour
     length: Any
-    """int under a TSPLIB rule, else float; exactly ``tour_length(instance, tour)``."""
+    """int under a TSPLIB rule, else float; exactly ``tour_length(instance, tour, closed=closed)``."""
     iterations: int
     """Perturbations tried after the first local optimum."""
     seconds: float
@@ -54,17 +55,24 @@ def improve(
     stop: Stop = MaxTime(1.0),  # noqa: B008 (frozen)
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    closed: bool = True,
 ) -> Improved:
     """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
+
+    ``closed=False`` shortens a path, whose way back to the first city does not count. The tour begins at
+    ``start`` and ends at ``end`` where these are given; a tour that does not is put right first.
 
     ``neighbors (n, k)`` are candidate cities per city, nearest first (``candidate_neighbors`` when not
     given). The result is the same for the same seed whenever iterations, not time, end the search. The
     clock starts with the call, but not before the search is compiled: seconds, once per machine.
     """
-    given = check_tour(tour, instance.n)
+    ends = Ends(instance.n, start=start, end=end, closed=closed)
+    given = ends.arrange(instance, check_tour(tour, instance.n))
     if not hasattr(stop, "budget"):
         raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {stop!r}")
-    run = _Run(instance, given, stop, progress)
+    run = _Run(instance, given, ends, stop, progress)
     interrupted = False
     if instance.n >= 4:
         compile_kernels()
@@ -80,11 +88,16 @@ class _Run:
     """One search: the kernels' arrays, the clock and the record."""
 
     def __init__(
-        self, instance: Instance, given: Tour, stop: Stop, report: Callable[[Progress], None] | None
+        self,
+        instance: Instance,
+        given: Tour,
+        ends: Ends,
+        stop: Stop,
+        report: Callable[[Progress], None] | None,
     ) -> None:
-        self.instance, self.given, self.stop, self.report = instance, given, stop, report
+        self.instance, self.given, self.ends, self.stop, self.report = instance, given, ends, stop, report
         self.begin = time.perf_counter()
-        self.initial = tour_length(instance, given)
+        self.initial = tour_length(instance, given, closed=ends.closed)
         self.saved = 0.0
         self.iterations = 0
         self.since_improvement = 0
@@ -95,7 +108,9 @@ class _Run:
         from georoutenet.improve import kernels
 
         rule, x, y, scale = _kernel_coordinates(self.instance)
-        self.state = state = make_search(x, y, neighbors, self.given, seed)
+        flags, x, y, neighbors, tour = self.ends.as_cycle(x, y, neighbors, self.given)
+        rule += flags
+        self.state = state = make_search(x, y, neighbors, tour, seed)
         # Descend to the first local optimum, then perturb; both in slices short enough for the clock.
         looks = 100
         while state.ends[1] > 0 and (left := self._budget()).seconds > 0:
@@ -134,8 +149,8 @@ class _Run:
     def result(self, interrupted: bool) -> Improved:
         tour, length = self.given, self.initial
         if self.state is not None:
-            found = self.state.tour.astype(np.int64)
-            found_length = tour_length(self.instance, found)
+            found = self.ends.from_cycle(self.state.tour.astype(np.int64))
+            found_length = tour_length(self.instance, found, closed=self.ends.closed)
             if found_length < length:
                 tour, length = found, found_length
         seconds = time.perf_counter() - self.begin

@@ -1,0 +1,348 @@
+"""Instances of one size -> first tours by the network: which scores and decoder, in what memory and time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.instance import Instance
+from georoutenet.result import EdgeProbabilities
+
+if TYPE_CHECKING:
+    import torch
+
+    from georoutenet.decode import Decoded
+    from georoutenet.improve.path import Ends
+    from georoutenet.model.policy import Policy
+    from georoutenet.model.scores import Scores
+
+DECODERS = ("greedy", "sample", "beam")
+
+DENSE = 300
+"""Up to this many cities every pair is scored and the default decoder is a beam; above, candidate lists."""
+CANDIDATES = 16
+"""Length of the candidate lists of sparse scores."""
+NETWORK = 5_000
+"""Above this many cities the network is asked only when a decoder is named: it takes longer than it helps."""
+PAIRS_IN_VIEWS = {"cpu": 40_000, "cuda": 4_000_000}
+"""Default views score about this many pairs in all, but there are at most eight."""
+PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
+"""Pairs in one call of the network: so much work is done between two looks at the clock."""
+LIKELY = 10
+"""How many next cities per city a result remembers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the network and the decoder are to do for instances of ``n`` cities."""
+
+    n: int
+    decoder: str
+    width: int
+    """Beams or samples per instance, shared by the views."""
+    views: int
+    candidates: int | None
+    """None: dense scores."""
+    device: str
+
+    @property
+    def seconds(self) -> float:
+        """What one view of one instance will take, as far as this process can tell."""
+        if self.candidates is None:
+            return _pace["call"] + _pace["pair"] * self.n**2
+        return _pace["call"] + _pace["city"] * self.n
+
+    @property
+    def per_call(self) -> int:
+        """Views of instances in one call of the network."""
+        kind = self.device.split(":")[0]
+        pairs = self.n * (self.n if self.candidates is None else self.candidates)
+        return max(1, PAIRS_PER_CALL.get(kind, PAIRS_PER_CALL["cpu"]) // pairs)
+
+    def __str__(self) -> str:
+        width = "" if self.decoder == "greedy" else f" {self.width}"
+        views = "" if self.views == 1 else f", {self.views} views"
+        return f"{self.decoder}{width}{views}"
+
+
+_pace = {"call": 0.03, "pair": 1e-5, "city": 5e-4}
+"""Seconds of the network on this machine: first a guess, then what was measured last."""
+
+
+def make_plan(
+    n: int,
+    *,
+    decoder: str | None = None,
+    beam_width: int | None = None,
+    views: int | None = None,
+    improve: bool = True,
+    device: str = "cpu",
+) -> Plan:
+    """Fill in what was not asked for.
+
+    Without local search the default is the paper's decoder: one view, 1,000 beams. Where local search
+    follows, small instances are seen in a few views, because that costs little.
+    """
+    if decoder is not None and decoder not in DECODERS:
+        raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(DECODERS)}")
+    for name, value in (("beam_width", beam_width), ("views", views)):
+        if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+    chosen = decoder or ("beam" if n <= DENSE else "greedy")
+    dense = n <= DENSE or chosen == "beam"
+    kind = device.split(":")[0]
+    if views is None:
+        pairs = PAIRS_IN_VIEWS.get(kind, PAIRS_IN_VIEWS["cpu"])
+        views = max(1, min(8, pairs // n**2)) if improve and dense else 1
+    width = beam_width or (1000 if dense else 16)
+    return Plan(n, chosen, width, views, None if dense else CANDIDATES, device)
+
+
+def memory_needed(plan: Plan) -> int:
+    """Bytes that scores and decoder take at most at a time, roughly."""
+    if plan.candidates is None:
+        scores = plan.per_call * 16 * plan.n**2
+    else:
+        scores = plan.per_call * plan.n * (12_000 + 48 * plan.candidates)
+    share = -(-plan.width // plan.views)
+    tours = plan.per_call * share * plan.n * (24 if plan.decoder == "beam" else 16)
+    return scores + (0 if plan.decoder == "greedy" else tours)
+
+
+def check_memory(plan: Plan, available: int | None = None) -> None:
+    """Refuse what would not fit, and say what would."""
+    available = memory_available(plan.device) if available is None else available
+    needed = memory_needed(plan)
+    if needed <= available:
+        return
+    message = f"{plan.decoder} over {plan.n:,} cities needs about {_gib(needed)} of memory"
+    message += f", and {_gib(available)} are free"
+    narrow = replace(plan, width=plan.views)
+    if memory_needed(narrow) <= available and plan.decoder != "greedy":
+        spare = available - memory_needed(narrow)
+        per_width = (needed - memory_needed(narrow)) / max(1, plan.width - plan.views)
+        fits = plan.views + int(spare / per_width)
+        raise InputError(f"{message}; a width of about {fits:,} would fit")
+    fits = int((available / 16) ** 0.5)
+    raise InputError(
+        f"{message}; about {fits:,} cities would fit. The decoders greedy and sample work on candidate lists "
+        f"above {DENSE} cities and take far less"
+    )
+
+
+def memory_available(device: str) -> int:
+    """Bytes that may be taken without harm: nine tenths of what is free."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(0.9 * torch.cuda.mem_get_info(torch.device(device))[0])
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(0.9 * 1024 * int(line.split()[1]))
+    except OSError:
+        pass
+    try:
+        return int(0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30
+
+
+def choose_device(device: str) -> str:
+    """``auto`` is the GPU where there is one; anything else is checked."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise InputError(f"unknown device {device!r}; allowed: auto, cpu, cuda, cuda:N") from None
+    if kind not in ("cpu", "cuda"):
+        raise InputError(f"unknown device {device!r}; allowed: auto, cpu, cuda, cuda:N")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            f"device {device!r} was asked for, but there is no CUDA device; allowed here: auto, cpu"
+        )
+    return device
+
+
+def choose_weights(weights: str | Path, n: int) -> str | Path:
+    """``auto`` is the packaged policy trained on the size nearest to ``n``."""
+    from georoutenet.model.weights import packaged_weights
+
+    if str(weights) != "auto":
+        return weights
+    sizes = {
+        int(name.rsplit("-", 1)[1]): name for name in packaged_weights() if name.startswith("georoutenet-")
+    }
+    if not sizes:
+        raise InputError("no weights are packaged; name a file with weights=")
+    return sizes[min(sizes, key=lambda size: abs(np.log(size / n)))]
+
+
+def load(weights: str | Path, device: str) -> Policy:
+    """A policy, kept for the next call; a changed file is read again."""
+    from georoutenet.model.weights import find_weights
+
+    path = find_weights(weights)
+    return _load(str(path), path.stat().st_mtime_ns, device)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, _changed_at: int, device: str) -> Policy:
+    from georoutenet.model.weights import load_policy
+
+    return load_policy(path, device)
+
+
+@dataclass
+class Found:
+    """The best tours so far of ``B`` instances of one size."""
+
+    tours: NDArray[np.int64]  # (B, n)
+    lengths: NDArray[np.float64]  # (B,)
+    edges: list[EdgeProbabilities] = field(default_factory=list)
+    views: int = 0
+    network: float = 0.0
+    decode: float = 0.0
+    interrupted: bool = False
+
+
+def neural_tours(
+    policy: Policy,
+    instances: Sequence[Instance],
+    plan: Plan,
+    ends: Ends,
+    *,
+    seed: int = 0,
+    remaining: Callable[[], float] = lambda: float("inf"),
+) -> Found:
+    """Score and decode view by view; the cheapest tour of each instance under its own rule.
+
+    The first view is always finished; another one is begun while ``remaining()`` seconds suffice for it.
+    Ctrl-C after the first view ends the work with what there is.
+    """
+    import torch
+
+    from georoutenet.decode.views import shares
+
+    count, n = len(instances), plan.n
+    found = Found(np.tile(np.arange(n), (count, 1)), np.full(count, np.inf))
+    widths = [1] * plan.views if plan.decoder == "greedy" else shares(plan.width, plan.views)
+    try:
+        for view, width in enumerate(widths):
+            if view and (found.network + found.decode) / view > remaining():
+                break
+            for low in range(0, count, plan.per_call):
+                chosen = range(low, min(count, low + plan.per_call))
+                with torch.no_grad():
+                    _decode_view(policy, instances, chosen, plan, ends, view, width, seed, found)
+            found.views = view + 1
+    except KeyboardInterrupt:
+        if not found.views:
+            raise
+        found.interrupted = True
+    _learn(plan, found, count)
+    return found
+
+
+def _decode_view(
+    policy: Policy,
+    instances: Sequence[Instance],
+    chosen: range,
+    plan: Plan,
+    ends: Ends,
+    view: int,
+    width: int,
+    seed: int,
+    found: Found,
+) -> None:
+    """One call of the network and the decoder; keeps what is better."""
+    import torch
+
+    from georoutenet.decode.views import make_views
+
+    began = time.perf_counter()
+    own = [instances[k] for k in chosen]
+    coordinates = np.stack([instance.normalized() for instance in own])
+    seen = make_views(coordinates, view + 1, seed)[:, view].float()
+    scores = policy(seen.to(plan.device), candidates=plan.candidates)
+    if view == 0:
+        found.edges.extend(likely_edges(scores))
+    if plan.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    scored = time.perf_counter()
+    decoded = _decode(scores, own, torch.from_numpy(coordinates), plan, ends, width, seed + view)
+    assert decoded.lengths is not None
+    tours, lengths = decoded.tours[:, 0].cpu().numpy(), decoded.lengths[:, 0].cpu().numpy()
+    for row, k in enumerate(chosen):
+        if lengths[row] < found.lengths[k]:
+            found.tours[k], found.lengths[k] = tours[row], lengths[row]
+    found.network += scored - began
+    found.decode += time.perf_counter() - scored
+
+
+def _decode(
+    scores: Scores,
+    instances: list[Instance],
+    coordinates: torch.Tensor,
+    plan: Plan,
+    ends: Ends,
+    width: int,
+    seed: int,
+) -> Decoded:
+    from georoutenet.decode import beam, greedy, sample
+    from georoutenet.decode.beam_task import cheapest
+    from georoutenet.decode.costs import as_costs
+
+    fixed: dict[str, Any] = {"start": ends.start, "end": ends.end, "closed": ends.closed}
+    if plan.decoder == "beam":
+        return beam(scores, width, instances=instances, **fixed)
+    where = coordinates.to(scores.start.device)
+    if plan.decoder == "greedy":
+        drawn = greedy(scores, coordinates=where, log_probabilities=False, **fixed)
+    else:
+        drawn = sample(scores, width, seed=seed, coordinates=where, log_probabilities=False, **fixed)
+    costs = as_costs(len(instances), plan.n, scores.start.device, instances=instances, closed=ends.closed)
+    return cheapest(drawn.tours, None, costs, 1)
+
+
+def likely_edges(scores: Scores, count: int = LIKELY) -> list[EdgeProbabilities]:
+    """The ``count`` most probable next cities of each city: a softmax over all others, or the candidates."""
+    import torch
+
+    logits, neighbors = scores.logits.float(), scores.neighbors
+    if neighbors is None:
+        logits = logits.clone()
+        logits.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    kept = min(count, scores.n - 1, logits.shape[2])
+    probabilities, index = torch.softmax(logits, dim=2).topk(kept, dim=2)
+    cities = index if neighbors is None else neighbors.gather(2, index)
+    return [
+        EdgeProbabilities(c.cpu().numpy().astype(np.int32), p.cpu().numpy())
+        for c, p in zip(cities, probabilities, strict=True)
+    ]
+
+
+def _learn(plan: Plan, found: Found, count: int) -> None:
+    """Remember what a view cost on this machine, and a little more to be on the safe side."""
+    if not found.views:
+        return
+    seconds = (found.network + found.decode) / (found.views * count)
+    size, name = (plan.n**2, "pair") if plan.candidates is None else (plan.n, "city")
+    if size >= (10_000 if name == "pair" else 500):  # smaller calls are mostly overhead
+        _pace[name] = 1.2 * seconds / size
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

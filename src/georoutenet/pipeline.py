@@ -1,0 +1,306 @@
+"""The stages of ``solve`` under one clock: network and decoder, or a construction, then local search."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from georoutenet.errors import InputError
+from georoutenet.improve.curve import space_filling_curve
+from georoutenet.improve.path import Ends
+from georoutenet.improve.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
+from georoutenet.instance import Instance
+from georoutenet.neural import (
+    NETWORK,
+    Plan,
+    check_memory,
+    choose_device,
+    choose_weights,
+    load,
+    make_plan,
+    neural_tours,
+)
+from georoutenet.result import EdgeProbabilities, Result
+from georoutenet.tour import Tour, tour_length
+
+if TYPE_CHECKING:
+    from georoutenet.model.policy import Policy
+
+Report = Callable[[str, Progress], None]
+"""Called with the name of the stage and where it stands; lengths are infinite before the first tour."""
+
+IMPORT = {"torch": 1.1, "numba": 0.5}
+"""Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
+PER_CITY = {"greedy edge": 1.5e-5, "improve": 2.5e-5}
+"""Seconds per city before these can be asked to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of ``solve``, checked."""
+
+    weights: str | Path | Policy = "auto"
+    decoder: str | None = None
+    beam_width: int | None = None
+    views: int | None = None
+    improve: bool = True
+    max_seconds: float | None = None
+    stop: Stop | None = None
+    seed: int = 0
+    device: str = "auto"
+    start: int | None = None
+    end: int | None = None
+    closed: bool = True
+    progress: Report | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.max_seconds
+        if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+            raise InputError(f"max_seconds must be a number >= 0, got {limit!r}")
+        if self.stop is not None and not hasattr(self.stop, "budget"):
+            raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {self.stop!r}")
+        if limit is not None and self.stop is not None:
+            raise InputError("give max_seconds or stop, not both; AnyOf(MaxTime(2), ...) combines criteria")
+        if isinstance(self.seed, bool) or int(self.seed) != self.seed or self.seed < 0:
+            raise InputError(f"seed must be a whole number >= 0, got {self.seed!r}")
+        self.plan(4)
+
+    def plan(self, n: int, device: str = "cpu") -> Plan:
+        return make_plan(
+            n,
+            decoder=self.decoder,
+            beam_width=self.beam_width,
+            views=self.views,
+            improve=self.improve,
+            device=device,
+        )
+
+
+@dataclass(frozen=True)
+class Later:
+    """A stopping criterion whose clock has been running for ``seconds``."""
+
+    stop: Stop
+    seconds: float
+
+    def budget(self, progress: Progress) -> Budget:
+        return self.stop.budget(replace(progress, seconds=progress.seconds + self.seconds))
+
+
+class Group:
+    """Instances of one size on their way through the stages. Each counts as using its share of the time."""
+
+    def __init__(
+        self, instances: list[Instance], options: Options, began: float, tours: list[Tour] | None = None
+    ) -> None:
+        self.instances, self.options, self.began = instances, options, began
+        self.n, self.count = instances[0].n, len(instances)
+        self.ends = Ends(self.n, start=options.start, end=options.end, closed=options.closed)
+        self.tours = tours
+        self.limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
+        self.timings: dict[str, float] = {}
+        self.notes: list[str] = []
+        self.method = "given tour" if tours else ""
+        self.edges: list[EdgeProbabilities] | None = None
+        self.interrupted = False
+
+    def solve(self) -> list[Result]:
+        plan = None
+        if self.tours is None and self.n > 3:
+            plan = self._plan()
+        if plan is not None and not self.interrupted:
+            try:
+                self._decode(plan)
+            except KeyboardInterrupt:
+                self.interrupted = True
+        if self.tours is None:
+            began = time.perf_counter()
+            self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
+            self.timings["construct"] = (time.perf_counter() - began) / self.count
+        self.tours = [
+            self.ends.arrange(instance, tour)
+            for instance, tour in zip(self.instances, self.tours, strict=True)
+        ]
+        shared = self._elapsed()
+        results = []
+        for k in range(self.count):
+            results.append(self._finish(k, shared, time.perf_counter()))
+        return results
+
+    # -- the clock ---------------------------------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        return (time.perf_counter() - self.began) / self.count
+
+    def _remaining(self) -> float:
+        """Seconds left to each instance."""
+        if self.limit is None:
+            return math.inf
+        return self.limit.budget(Progress(self._elapsed(), 0, 0, math.inf)).seconds
+
+    def _report(self, stage: str) -> None:
+        if self.options.progress is not None:
+            self.options.progress(stage, Progress(self._elapsed(), 0, 0, math.inf))
+
+    # -- the stages --------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan | None:
+        """What to ask the network, or None where it is not to be asked."""
+        options = self.options
+        if self.n > NETWORK and options.decoder is None and options.improve:
+            self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
+            return None
+        if not self._affordable(options.plan(self.n)):
+            return None
+        self._report("load")
+        began = time.perf_counter()
+        device = choose_device(options.device)
+        plan = options.plan(self.n, device)
+        policy = options.weights
+        if isinstance(policy, (str, Path)):
+            name = choose_weights(policy, self.n)
+            policy = load(name, device)
+            self.method = f"{Path(name).stem}, "
+        else:
+            plan = replace(plan, device=str(policy.device))
+        check_memory(plan)
+        self.policy = policy
+        if device == "cpu" or options.improve:
+            _load_compiled()
+        self.timings["load"] = (time.perf_counter() - began) / self.count
+        return plan if self._affordable(plan) else None
+
+    def _affordable(self, plan: Plan) -> bool:
+        """Whether loading, and twice the time of one view, fit into what is left."""
+        left = self._remaining()
+        if left == math.inf:
+            return True
+        load_first = sum(IMPORT[name] for name in IMPORT if name not in sys.modules)
+        if load_first / self.count + 2 * plan.seconds <= left:
+            return True
+        self.method = ""
+        self.notes.append("the time limit left no room for the network; the first tour was constructed")
+        return False
+
+    def _decode(self, plan: Plan) -> None:
+        self._report("network")
+        reserve = 0.5 if self.options.improve else 0.9
+        until = self._elapsed() + reserve * self._remaining()
+        found = neural_tours(
+            self.policy,
+            self.instances,
+            plan,
+            self.ends,
+            seed=self.options.seed,
+            remaining=lambda: (until - self._elapsed()) * self.count,
+        )
+        self.timings["network"] = found.network / self.count
+        self.timings["decode"] = found.decode / self.count
+        self.interrupted = found.interrupted
+        self.tours, self.edges = list(found.tours), found.edges
+        self.method += str(replace(plan, views=found.views))
+        if found.views < plan.views and not found.interrupted:
+            self.notes.append(f"time for {found.views} of {plan.views} views")
+
+    def _construct(self, instance: Instance) -> Tour:
+        """A tour without the network: greedy edge, or along a curve where even that takes too long."""
+        if self.n <= 3:
+            return np.arange(self.n)
+        cost = PER_CITY["greedy edge"] * self.n + (0.0 if "numba" in sys.modules else IMPORT["numba"])
+        if self.interrupted or 2 * cost > self._remaining():
+            self.method = "space-filling curve"
+            return space_filling_curve(instance.coordinates)
+        from georoutenet.improve.construct import greedy_edge
+        from georoutenet.improve.neighbors import spatial_points
+
+        self.method = "greedy edge"
+        return greedy_edge(spatial_points(instance))
+
+    def _finish(self, k: int, shared: float, began: float) -> Result:
+        """Shorten one tour in the time that is left to it."""
+        from georoutenet.improve.local_search import improve
+
+        instance, options = self.instances[k], self.options
+        assert self.tours is not None
+        tour = self.tours[k]
+        length = tour_length(instance, tour, closed=options.closed)
+        history = [Progress(shared, 0, 0, float(length))]
+        timings, notes, iterations = dict(self.timings), list(self.notes), 0
+        if options.improve and self.n > 3 and not self.interrupted:
+            if self._has_room(shared):
+                _load_compiled()
+                offset = shared + time.perf_counter() - began
+                found = improve(
+                    instance,
+                    tour,
+                    stop=self._search_stop(offset),
+                    seed=options.seed,
+                    start=options.start,
+                    end=options.end,
+                    closed=options.closed,
+                    progress=self._search_report(offset),
+                )
+                tour, length, iterations = found.tour, found.length, found.iterations
+                history += [replace(step, seconds=step.seconds + offset) for step in found.history[1:]]
+                self.interrupted = found.interrupted
+                timings["improve"] = time.perf_counter() - began
+            else:
+                notes.append("the time limit left no room for local search")
+        timings["total"] = shared + time.perf_counter() - began
+        return Result(
+            instance=instance,
+            tour=tour,
+            length=length,
+            closed=options.closed,
+            method=self.method,
+            timings=timings,
+            history=history,
+            iterations=iterations,
+            notes=notes,
+            interrupted=self.interrupted,
+            edges=None if self.edges is None else self.edges[k],
+        )
+
+    def _has_room(self, elapsed: float) -> bool:
+        if self.limit is None:
+            return True
+        left = self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
+        return left > PER_CITY["improve"] * self.n + (0.0 if "numba" in sys.modules else IMPORT["numba"])
+
+    def _search_stop(self, offset: float) -> Stop:
+        """The caller's limit; without one, until little more is to be gained."""
+        if self.options.max_seconds is not None:
+            return Later(AnyOf(MaxTime(self.options.max_seconds), NoImprovement(1000 * self.n)), offset)
+        if self.options.stop is not None:
+            return Later(self.options.stop, offset)
+        return AnyOf(MaxTime(max(10.0, self.n / 1000)), NoImprovement(max(1000, 20 * self.n)))
+
+    def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
+        report = self.options.progress
+        if report is None:
+            return None
+        return lambda step: report("improve", replace(step, seconds=step.seconds + offset))
+
+
+def solve_instance(instance: Instance, options: Options, tour: Tour | None = None) -> Result:
+    """The result for one instance; the clock starts now."""
+    return Group([instance], options, time.perf_counter(), None if tour is None else [tour]).solve()[0]
+
+
+def preload(device: str = "auto") -> None:
+    """Import and compile now what ``solve`` would otherwise load within its time limit."""
+    choose_device(device)
+    _load_compiled()
+
+
+def _load_compiled() -> None:
+    from georoutenet.improve.local_search import compile_kernels
+
+    compile_kernels()
