@@ -27,7 +27,7 @@ def tables(
     complete, partial = read_folder(folder)
     cells = make_cells(complete)
     numbers = out.with_suffix(".csv")
-    for path, text in ((out, format_markdown(complete, partial)), (numbers, format_csv(cells))):
+    for path, text in ((out, format_markdown(complete, cells, partial)), (numbers, format_csv(cells))):
         with atomic_write(path) as file:
             file.write(text)
     for name in partial:

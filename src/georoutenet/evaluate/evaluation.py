@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import get_args
 
@@ -182,9 +183,7 @@ class _Problems:
             known = has_references(data.name)
             self.references = load_references(data.name).lengths if known else np.full(data.count, math.nan)
         else:
-            self.instances = [
-                instance for instance, _ in zip(data.instances(), range(self.count), strict=False)
-            ]
+            self.instances = list(islice(data.instances(), self.count))
             self.sizes = [instance.n for instance in self.instances]
             optima = (math.nan if each.optimum is None else each.optimum for each in self.instances)
             self.references = np.array(list(optima), dtype=np.float64)

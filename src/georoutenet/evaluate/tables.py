@@ -254,9 +254,9 @@ Weights by the first digits of their SHA-256. Instances/s count network and deco
 *network %* is the network's share of the time. The paper's are those of its GPU.""".splitlines()
 
 
-def format_markdown(complete: Sequence[File], partial: Sequence[str] = ()) -> str:
-    """All tables as one page."""
-    table = _Table(make_cells(complete))
+def format_markdown(complete: Sequence[File], cells: Sequence[Cell], partial: Sequence[str] = ()) -> str:
+    """All tables as one page: ``complete`` files, the ``cells`` made of them, and files left out."""
+    table = _Table(cells)
     lines = [
         "# Results",
         "",

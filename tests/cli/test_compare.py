@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from georoutenet.cli import app
+from georoutenet.errors import InputError
+from georoutenet.evaluate.results import Results, Row, write_results
+
+
+def results(path: Path, lengths: list[float], set_name: str = "val50", decoder: str = "greedy") -> Path:
+    header = {
+        "weights": "tiny",
+        "set": set_name,
+        "decoder": decoder,
+        "width": "8" if decoder == "beam" else "",
+    }
+    write_results(path, Results(header, [Row(f"{set_name}-{k}", 50, x, 10.0) for k, x in enumerate(lengths)]))
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("extension", ["png", "svg"])
+def test_compare(tmp_path: Path, extension: str) -> None:
+    a = results(tmp_path / "a.csv", [10.0, 11.0, 12.0, 11.0])
+    b = results(tmp_path / "b.csv.gz", [10.0, 10.0, 12.5], decoder="beam")
+    picture = tmp_path / f"c.{extension}"
+    done = run(a, b, "--show", 1, "--plot", picture)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0] == "val50: 3 instances that both have (4, 3)"
+    assert lines[1].split() == ["A", "mean", "gap", "10.0000", "%", "tiny", "Greedy"]
+    assert lines[2].split() == ["B", "mean", "gap", "8.3333", "%", "tiny", "Beam-8"]
+    assert lines[3].startswith("B - A  -1.6667 points, 95 % interval -10.0000 to +5.0000")
+    assert lines[4] == "B is shorter on 1, equal on 1, longer on 1"
+    assert lines[5].split() == ["val50-1", "10.0000", "->", "0.0000", "%", "-10.0000"]
+    assert picture.stat().st_size > 1000
+
+
+def test_equal_results(tmp_path: Path) -> None:
+    a = results(tmp_path / "a.csv", [10.0, 11.0])
+    done = run(a, a)
+    assert done.stdout.splitlines()[-1] == "B is shorter on 0, equal on 2, longer on 0"
+
+
+def test_different_sets_are_refused(tmp_path: Path) -> None:
+    done = run(results(tmp_path / "a.csv", [10.0]), results(tmp_path / "b.csv", [10.0], "test50"))
+    assert isinstance(done.exception, InputError)
+    assert "different sets" in str(done.exception)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from georoutenet.decode import greedy, solve_views
+from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.evaluate import evaluation
+from georoutenet.evaluate.datasets import dataset
+from georoutenet.evaluate.evaluation import Settings, choose_device, consecutive, evaluate, summarize
+from georoutenet.evaluate.references import load_references
+from georoutenet.evaluate.results import Results, Row, read_results
+from georoutenet.instance import DistanceRule, Instance
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.policy import Policy
+from georoutenet.model.weights import load_policy, save_weights
+from georoutenet.tour import tour_length
+from georoutenet.tsplib import format_tsp
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def tiny(path: Path, encoder: str = "georoutenet") -> Path:
+    torch.manual_seed(5)
+    policy = Policy(PolicyConfig(encoder=encoder, hidden=8, heads=2, layers=2, neighbors=3, rbf=4)).eval()
+    policy.collect_statistics(torch.rand(16, 20, 2))
+    save_weights(path, policy, {"recipe": {"objective": "pg"}})
+    return path
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return tiny(tmp_path / "tiny.safetensors")
+
+
+def run(weights: Path, set_name: str = "test20", name: str = "out.csv", **settings: object) -> Results:
+    out = weights.parent / name
+    return evaluate(weights, set_name, out, Settings(**settings), device="cpu")  # type: ignore[arg-type]
+
+
+def test_lengths_are_those_of_the_greedy_tours(weights: Path) -> None:
+    results = run(weights, limit=7, batch=3)
+    policy, data = load_policy(weights), dataset("test20")
+    for index, row in enumerate(results.rows):
+        cities = data.coordinates[index]
+        with torch.no_grad():
+            tour = greedy(policy(torch.tensor(cities[None])), backend="reference").tours[0, 0]
+        assert row.instance == f"test20-{index}"
+        assert row.n == 20
+        assert row.length == pytest.approx(tour_length(Instance(cities), tour.numpy()), abs=1e-9)
+        assert row.reference == pytest.approx(load_references("test20").lengths[index], abs=1e-9)
+        assert row.seconds > row.network_seconds > 0
+    assert read_results(weights.parent / "out.csv").rows == results.rows
+    assert not list(weights.parent.glob("*.partial"))
+
+
+def test_the_header_says_how(weights: Path) -> None:
+    header = run(weights, limit=2, decoder="beam", width=5).header
+    said = {key: header[key] for key in ("weights", "encoder", "objective", "set", "instances", "decoder")}
+    assert said == {
+        "weights": "tiny",
+        "encoder": "georoutenet",
+        "objective": "pg",
+        "set": "test20",
+        "instances": "2 of 10000",
+        "decoder": "beam",
+    }
+    assert (header["width"], header["batch"], header["views"]) == ("5", "128", "1")
+    assert len(header["sha256"]) == 64
+    assert header["device"]
+    assert header["torch"] == torch.__version__
+
+
+def test_neither_the_batch_nor_a_wider_beam_makes_it_worse(weights: Path) -> None:
+    one = run(weights, limit=6, batch=1)
+    np.testing.assert_array_equal(run(weights, limit=6, batch=4).lengths, one.lengths)
+    narrow = run(weights, limit=6, decoder="beam", width=4)
+    wide = run(weights, limit=6, decoder="beam", width=400)
+    assert wide.lengths.mean() < narrow.lengths.mean()
+    assert (wide.gaps > -1e-4).all()
+
+
+def test_sampling_takes_the_shortest_of_its_tours_and_is_seeded(weights: Path) -> None:
+    one, many, again, other = (
+        run(weights, limit=4, decoder="sample", width=width, seed=seed)
+        for width, seed in ((1, 0), (64, 0), (64, 0), (64, 1))
+    )
+    assert (many.lengths <= one.lengths).all()
+    assert many.lengths.mean() < one.lengths.mean()
+    np.testing.assert_array_equal(many.lengths, again.lengths)
+    assert (many.lengths != other.lengths).any()
+
+
+def test_views_are_those_of_the_decoder(weights: Path) -> None:
+    results = run(weights, limit=3, decoder="beam", width=16, views=8)
+    cities = dataset("test20").coordinates[:3].copy()
+    found = solve_views(load_policy(weights), cities, views=8, width=16)
+    assert found.lengths is not None
+    np.testing.assert_allclose(results.lengths, found.lengths[:, 0], atol=1e-8)
+    assert results.header["inputs"] == "each view fills the unit square"
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "sample"])
+def test_a_killed_run_goes_on(weights: Path, decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(limit=10, batch=3, decoder=decoder, width=2)
+    out = weights.parent / "killed.csv"
+
+    def killer(done: int, total: int) -> None:
+        assert total == 10
+        if done == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        evaluate(weights, "test20", out, settings, device="cpu", progress=killer)
+    partial = out.with_name("killed.csv.partial")
+    assert not out.exists()
+    text = partial.read_text()
+    partial.write_text(text[: text.rindex("test20-5")])  # five rows: one batch and two thirds
+    begun: list[int] = []
+    results = evaluate(
+        weights, "test20", out, settings, device="cpu", progress=lambda done, total: begun.append(done)
+    )
+    assert begun == [3, 6, 9, 10]
+    assert not partial.exists()
+    whole = evaluate(weights, "test20", weights.parent / "whole.csv", settings, device="cpu")
+    assert [row.instance for row in results.rows] == [f"test20-{index}" for index in range(10)]
+    np.testing.assert_array_equal(results.lengths, whole.lengths)
+
+
+def test_other_settings_do_not_go_on(weights: Path) -> None:
+    out = weights.parent / "killed.csv"
+
+    def kill(done: int, total: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        evaluate(weights, "test20", out, Settings(limit=4), device="cpu", progress=kill)
+    with pytest.raises(InputError, match=r"decoder: greedy there, beam here"):
+        evaluate(weights, "test20", out, Settings(limit=4, decoder="beam"), device="cpu")
+    done = evaluate(weights, "test20", out, Settings(limit=4, decoder="beam"), device="cpu", fresh=True)
+    assert len(done) == 4
+
+
+def test_tsplib_is_measured_by_its_integer_rule(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of that name and size with other cities: far from the unit square, and stretched."""
+    cities = np.random.default_rng(0).random((51, 2)) * [3000, 800] + 5000
+    instance = Instance(np.round(cities), name="eil51", rule=DistanceRule.EUC_2D)
+    (weights.parent / "eil51.tsp").write_text(format_tsp(instance))
+    monkeypatch.setenv("GEOROUTENET_TSPLIB", str(weights.parent))
+    results = run(weights, "tsplib36", limit=1)
+    with torch.no_grad():
+        scores = load_policy(weights)(torch.tensor(instance.normalized()[None]).float())
+    tour = greedy(scores, backend="reference").tours[0, 0].numpy()
+    assert results.rows[0].length == tour_length(instance, tour)
+    assert results.rows[0].reference == 426  # the published optimum goes by name, size and rule
+    assert results.header["batch"] == "1"
+    assert results.header["inputs"] == "normalized to the unit square"
+
+
+def test_frozen_statistics_are_the_default_and_do_not_see_the_batch(tmp_path: Path) -> None:
+    weights = tiny(tmp_path / "nar.safetensors", "nar4tsp")
+    frozen = [run(weights, limit=6, batch=batch) for batch in (1, 6)]
+    np.testing.assert_array_equal(frozen[0].lengths, frozen[1].lengths)
+    assert frozen[0].header["statistics"] == "frozen"
+    batch = [run(weights, limit=6, batch=batch, statistics="batch") for batch in (2, 6)]
+    assert (batch[0].lengths != batch[1].lengths).any()
+
+
+def test_what_is_no_tour_is_never_measured(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(scores: object, **options: object) -> object:
+        found = greedy(scores, **options)  # type: ignore[arg-type]
+        found.tours[0, 0, 0] = found.tours[0, 0, 1]
+        return found
+
+    monkeypatch.setattr(evaluation, "greedy", broken)
+    with pytest.raises(
+        GeoRouteNetError, match="test20-0: the decoder returned no tour: the tour visits city"
+    ):
+        run(weights, limit=2)
+
+
+def test_a_set_without_references_has_lengths_only(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "has_references", lambda name: False)
+    results = run(weights, limit=3)
+    assert np.isnan(results.gaps).all()
+    assert summarize(results).gap is None
+    assert summarize(results).length == pytest.approx(results.lengths.mean())
+
+
+def test_summary() -> None:
+    rows = [Row("a", 5, 11, 10, 0.5, 0.25), Row("b", 5, 10, 10, 0.5, 0.25)]
+    summary = summarize(Results({}, rows))
+    assert summary.gap is not None
+    assert (summary.gap.mean, summary.gap.low, summary.gap.high) == (5.0, 0.0, 10.0)
+    assert (summary.instances, summary.length) == (2, 10.5)
+    assert (summary.seconds, summary.network_seconds, summary.decode_seconds) == (1.0, 0.5, 0.5)
+    assert math.isnan(summarize(Results({}, [Row("a", 5, 11, 10)])).seconds)
+
+
+def test_consecutive() -> None:
+    assert consecutive([5] * 7, 3) == [(0, 3), (3, 6), (6, 7)]
+    assert consecutive([5, 5, 6, 6, 6, 5], 2) == [(0, 2), (2, 4), (4, 5), (5, 6)]
+    assert consecutive([], 4) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"decoder": "best"}, "unknown decoder 'best'; allowed: greedy, sample, beam"),
+        ({"statistics": "x"}, "unknown statistics 'x'; allowed: frozen, batch"),
+        ({"precision": "int8"}, "unknown precision 'int8'; allowed: float32, bfloat16"),
+        ({"width": 0}, "width must be a whole number of at least 1"),
+        ({"limit": 0}, "limit must be"),
+        ({"batch": 0}, "batch must be"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Settings(**settings)  # type: ignore[arg-type]
+
+
+def test_labels_tell_settings_apart() -> None:
+    assert Settings().label == "greedy"
+    assert Settings(decoder="beam", width=100, views=8).label == "beam-100-views-8"
+    other = Settings(decoder="sample", statistics="batch", precision="bfloat16", limit=3)
+    assert other.label == "sample-1000-batch-bfloat16-first-3"
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert choose_device("auto") == torch.device("cpu")
+    for name, message in (("cuda", "0 CUDA devices"), ("meta", "allowed: auto"), ("abacus", "allowed: auto")):
+        with pytest.raises(InputError, match=message):
+            choose_device(name)
+
+
+def test_the_commit_is_that_of_this_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no git
+    assert evaluation.commit() == ""

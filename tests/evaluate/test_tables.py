@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from georoutenet.errors import InputError
+from georoutenet.evaluate.datasets import DATASETS, dataset
+from georoutenet.evaluate.results import Results, Row, read_results, rounded, write_results
+from georoutenet.evaluate.statistics import bootstrap_mean
+from georoutenet.evaluate.tables import (
+    DECODERS,
+    METHODS,
+    format_csv,
+    format_markdown,
+    make_cells,
+    paper_values,
+    read_folder,
+)
+from georoutenet.optima import published_optima
+from georoutenet.tsplib import TSPLIB27, size_group, tsplib_names
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+
+
+def header(set_name: str, **other: str) -> dict[str, str]:
+    return {
+        "weights": "tiny",
+        "sha256": "ab" * 32,
+        "encoder": "georoutenet",
+        "objective": "mcs",
+        "set": set_name,
+        "decoder": "beam",
+        "width": "1000",
+        "views": "1",
+        "precision": "float32",
+        "device": "an abacus",
+        "threads": "2",
+        **other,
+    }
+
+
+def random_set(name: str, **other: str) -> Results:
+    data = dataset(name)
+    lengths = np.random.default_rng(1).uniform(1.0, 1.1, data.count)
+    assert data.n is not None
+    rows = [Row(f"{name}-{k}", data.n, float(x), 1.0, 0.5, 0.25) for k, x in enumerate(lengths)]
+    return Results(header(name, **other), rows)
+
+
+def tsplib_set(**other: str) -> Results:
+    """Gaps of 1, 2, ... percent in the order of the set."""
+    rows = [
+        Row(name, published_optima()[name].n, 100.0 + k, 100.0)
+        for k, name in enumerate(tsplib_names("tsplib36"), start=1)
+    ]
+    return Results(header("tsplib36", **other), rows)
+
+
+def test_cells_of_a_random_set(tmp_path: Path) -> None:
+    results = random_set("clustered50")
+    write_results(tmp_path / "a" / "c.csv.gz", results)
+    complete, partial = read_folder(tmp_path)
+    (cell,) = make_cells(complete)
+    interval = bootstrap_mean(complete[0].results.gaps)
+    assert partial == []
+    assert (cell.method, cell.weights, cell.decoder, cell.set, cell.group, cell.instances) == (
+        "GeoRouteNet-MCS",
+        "tiny",
+        "Beam-1000",
+        "clustered50",
+        "all",
+        1000,
+    )
+    assert cell.gap == pytest.approx(100 * (results.lengths.mean() - 1), abs=1e-6)
+    assert (cell.gap_low, cell.gap_high) == (interval.low, interval.high)
+    assert math.isnan(cell.paper_gap)
+    assert cell.file == f"{tmp_path.name}/a/c.csv.gz"
+    page = format_markdown(complete, make_cells(complete))
+    assert f"| clustered50 | 1,000 |  |  | {interval} |" in page
+    assert "| grid50 | 1,000 |  |  |  |" in page  # not measured
+    assert ", 2 threads | float32 |  |  | 2.0 | 50 |" in page
+
+
+def test_groups_of_tsplib_for_both_sets(tmp_path: Path) -> None:
+    write_results(tmp_path / "t.csv", tsplib_set())
+    complete, _ = read_folder(tmp_path)
+    cells = {(cell.set, cell.group): cell for cell in make_cells(complete)}
+    assert len(cells) == 10
+    place = {name: k for k, name in enumerate(tsplib_names("tsplib36"), start=1)}
+    for set_name, names in (("tsplib27", list(TSPLIB27)), ("tsplib36", tsplib_names("tsplib36"))):
+        for group in ("51-76", "99-101", "105-150", "159-299", "all"):
+            own = [n for n in names if group == "all" or size_group(published_optima()[n].n) == group]
+            cell = cells[set_name, group]
+            assert cell.instances == len(own)
+            assert cell.gap == pytest.approx(np.mean([place[name] for name in own]))
+            assert math.isnan(cell.gap_low)
+    assert cells["tsplib27", "all"].paper_gap == 3.60
+    assert cells["tsplib27", "159-299"].paper_gap == 8.41
+    assert math.isnan(cells["tsplib36", "all"].paper_gap)
+    page = format_markdown(complete, make_cells(complete))
+    row = next(
+        line for line in page.splitlines() if line.startswith("| GeoRouteNet-MCS | tiny | Beam-1000 |  |")
+    )
+    assert set(row.split("|")[4:8]) == {"  ", " 5.7134 ", " 0.324 "}  # val50 is empty beside the paper's
+
+
+def test_settings_the_paper_does_not_have_get_rows_of_their_own(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.csv", tsplib_set())
+    write_results(tmp_path / "b.csv", tsplib_set(views="8", precision="bfloat16"))
+    write_results(tmp_path / "c.csv", tsplib_set(encoder="nar4tsp", weights="nar", statistics="batch"))
+    write_results(tmp_path / "d.csv", tsplib_set(objective="", weights="odd"))
+    complete, _ = read_folder(tmp_path)
+    found = {(cell.method, cell.weights, cell.decoder) for cell in make_cells(complete)}
+    assert found == {
+        ("GeoRouteNet-MCS", "tiny", "Beam-1000"),
+        ("GeoRouteNet-MCS", "tiny", "Beam-1000, 8 views, bfloat16"),
+        ("NAR4TSP-MCS", "nar", "Beam-1000, batch statistics"),
+        ("", "odd", "Beam-1000"),
+    }
+    assert "|  | odd | Beam-1000 |" in format_markdown(complete, make_cells(complete))
+
+
+def test_of_two_files_for_one_cell_the_first_counts(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.csv", tsplib_set())
+    other = tsplib_set(device="a slide rule")
+    write_results(
+        tmp_path / "b.csv", Results(other.header, [row._replace(length=200.0) for row in other.rows])
+    )
+    complete, _ = read_folder(tmp_path)
+    assert {cell.file for cell in make_cells(complete)} == {f"{tmp_path.name}/a.csv"}
+    assert "a slide rule" in format_markdown(complete, make_cells(complete))  # but both are listed
+
+
+def test_what_cannot_be_used(tmp_path: Path) -> None:
+    whole = random_set("grid50")
+    write_results(tmp_path / "part.csv", Results(whole.header, whole.rows[:10]))
+    assert read_folder(tmp_path) == ([], [f"{tmp_path.name}/part.csv"])
+    assert f"only part of their set: {tmp_path.name}/part.csv." in format_markdown(
+        [], [], [f"{tmp_path.name}/part.csv"]
+    )
+    write_results(tmp_path / "t1.csv", tsplib_set())
+    write_results(tmp_path / "t2.csv", tsplib_set(sha256="cd" * 32))
+    with pytest.raises(InputError, match="another SHA-256"):
+        read_folder(tmp_path)
+    write_results(tmp_path / "t2.csv", Results({"set": "val50"}, []))
+    with pytest.raises(InputError, match="lacks decoder, encoder"):
+        read_folder(tmp_path)
+    with pytest.raises(InputError, match="not a folder"):
+        read_folder(tmp_path / "none")
+
+
+def test_csv_has_a_line_for_each_cell(tmp_path: Path) -> None:
+    write_results(tmp_path / "t.csv", tsplib_set())
+    cells = make_cells(read_folder(tmp_path)[0])
+    lines = format_csv(cells).splitlines()
+    assert len(lines) == 1 + len(cells)
+    columns = dict(zip(lines[0].split(","), lines[5].split(","), strict=True))
+    assert (columns["set"], columns["group"], columns["paper_gap"]) == ("tsplib27", "all", "3.600000")
+    assert columns["gap_low"] == ""
+
+
+def test_the_papers_numbers_agree_with_each_other() -> None:
+    values = paper_values()
+    assert len(values) == 4 * 3 * 7
+    sizes = {"51-76": 5, "99-101": 8, "105-150": 7, "159-299": 7}
+    concorde = {"val50": 5.6948, "diag100": 7.7641}
+    for method in METHODS.values():
+        for decoder in DECODERS:
+            groups = sum(
+                count * values[method, decoder, "tsplib27", group].gap for group, count in sizes.items()
+            )
+            assert values[method, decoder, "tsplib27", "all"].gap == pytest.approx(groups / 27, abs=0.011)
+            for name, optimal in concorde.items():
+                # The mean of the gaps is not the gap of the means, but near it.
+                value = values[method, decoder, name, "all"]
+                assert value.gap == pytest.approx(100 * (value.length / optimal - 1), abs=0.03)
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")
+def test_every_number_in_the_documentation_comes_from_a_file() -> None:
+    complete, partial = read_folder(RESULTS)
+    cells = make_cells(complete)
+    assert cells
+    again = "georoutenet tables results"
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page == format_markdown(complete, cells, partial), (
+        f"docs/results.md is not what the files give: {again}"
+    )
+    numbers = (ROOT / "docs" / "results.csv").read_text(encoding="utf-8")
+    assert numbers == format_csv(cells), f"docs/results.csv is not what the files give: {again}"
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")
+def test_files_made_from_stored_lengths_hold_those_lengths() -> None:
+    checked = 0
+    for path in sorted(RESULTS.rglob("*.csv.gz")):
+        results = read_results(path)
+        source = results.header.get("source", "")
+        if source:
+            array, _, file = source.removeprefix("array ").split(":")[0].partition(" of ")
+            with np.load(ROOT / file, allow_pickle=False) as stored:
+                assert results.lengths.tolist() == [rounded(float(x)) for x in stored[array]]
+            set_name = results.header["set"]
+            assert array.startswith(set_name)
+            assert len(results) == DATASETS[set_name].count
+            checked += 1
+    if not checked:
+        pytest.skip("no file was made from stored lengths")
