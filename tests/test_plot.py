@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
+from georoutenet.improve.stop import Progress
 from georoutenet.instance import Instance
-from georoutenet.plot import plot_instances, plot_tour
+from georoutenet.plot import plot_instances, plot_progress, plot_tour
 
 
 def instance(n: int, **options: object) -> Instance:
@@ -118,3 +119,46 @@ def test_the_global_backend_is_left_alone() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_candidate_lists_are_drawn_like_the_matrix() -> None:
+    cities = instance(6)
+    neighbors = np.array([[1, 2], [0, 2], [1, 0], [4, 5], [3, 5], [0, 4]])
+    chances = np.array([[0.9, 0.1], [0.3, 0.01], [0.5, 0.2], [1.0, 0.0], [0.6, 0.4], [0.7, 0.3]])
+    matrix = np.zeros((6, 6))
+    np.put_along_axis(matrix, neighbors, chances, axis=1)
+    drawn = [
+        plot_tour(cities, edge_probabilities=values).axes[0].collections[0]
+        for values in (matrix, (neighbors, chances))
+    ]
+    np.testing.assert_array_equal(drawn[0].get_segments(), drawn[1].get_segments())
+    np.testing.assert_array_equal(drawn[0].get_linewidths(), drawn[1].get_linewidths())
+    assert len(drawn[0].get_segments()) == 6  # 0-1 and 3-4 once, though named in both directions
+    with pytest.raises(InputError, match=r"must both be \(6, K\)"):
+        plot_tour(cities, edge_probabilities=(neighbors[:5], chances[:5]))
+    with pytest.raises(InputError, match=r"cities in 0..5"):
+        plot_tour(cities, edge_probabilities=(neighbors + 3, chances))
+
+
+def test_an_open_path_has_no_way_back() -> None:
+    cities, tour = instance(8, optimum=1.0), np.random.default_rng(0).permutation(8)
+    axes = plot_tour(cities, tour, closed=False).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_xydata(), cities.coordinates[tour])
+    assert "open path, length" in axes.get_title()
+    assert "gap" not in axes.get_title()
+
+
+def test_progress(tmp_path: Path) -> None:
+    history = [Progress(0.5, 0, 0, 130.0), Progress(1.0, 0, 0, 110.0), Progress(2.0, 9, 0, 101.0)]
+    figure = plot_progress(
+        instance(8, name="eight", optimum=100.0), history, tmp_path / "progress.png", end=3.0
+    )
+    line = np.asarray(figure.axes[0].lines[0].get_xydata())
+    np.testing.assert_allclose(line, [[0.5, 30], [1.0, 10], [2.0, 1], [3.0, 1]])
+    assert figure.axes[0].get_ylabel() == "% above the optimum"
+    assert figure.axes[0].get_title() == "eight  ·  130 to 101"
+    assert (tmp_path / "progress.png").exists()
+    last = plot_progress(instance(8), history[:1]).axes[0]
+    assert last.get_ylabel() == "% above the last tour"
+    with pytest.raises(InputError, match="no history"):
+        plot_progress(instance(8), [])

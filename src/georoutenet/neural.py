@@ -31,10 +31,10 @@ DENSE = 300
 """Up to this many cities every pair is scored and the default decoder is a beam; above, candidate lists."""
 CANDIDATES = 16
 """Length of the candidate lists of sparse scores."""
-NETWORK = 5_000
+NETWORK = 1_000
 """Above this many cities the network is asked only when a decoder is named: it takes longer than it helps."""
 PAIRS_IN_VIEWS = {"cpu": 40_000, "cuda": 4_000_000}
-"""Default views score about this many pairs in all, but there are at most eight."""
+"""Default views score at most this many pairs in all, and there are at most four."""
 PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
 """Pairs in one call of the network: so much work is done between two looks at the clock."""
 LIKELY = 10
@@ -102,7 +102,7 @@ def make_plan(
     kind = device.split(":")[0]
     if views is None:
         pairs = PAIRS_IN_VIEWS.get(kind, PAIRS_IN_VIEWS["cpu"])
-        views = max(1, min(8, pairs // n**2)) if improve and dense else 1
+        views = max(1, min(4, pairs // n**2)) if improve and dense else 1
     width = beam_width or (1000 if dense else 16)
     return Plan(n, chosen, width, views, None if dense else CANDIDATES, device)
 

@@ -249,6 +249,8 @@ class Group:
                 )
                 tour, length, iterations = found.tour, found.length, found.iterations
                 history += [replace(step, seconds=step.seconds + offset) for step in found.history[1:]]
+                if length < history[-1].length and found.interrupted:  # Ctrl-C came before the record
+                    history.append(Progress(found.seconds + offset, iterations, 0, float(length)))
                 self.interrupted = found.interrupted
                 timings["improve"] = time.perf_counter() - began
             else:

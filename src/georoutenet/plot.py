@@ -251,14 +251,14 @@ def plot_progress(
         ax.set_yscale("symlog", linthresh=smallest, linscale=0.4)
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set_ylim(bottom=0.0)
-    ax.set_xlim(seconds[0], last if last > seconds[0] else seconds[0] + 1e-3)
+    ax.set_xlim(0.0, max(last, 1e-3))
     ax.set_xlabel("seconds", fontsize=10)
     ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "optimum"), fontsize=10)
     ax.grid(color="#e5e5e5", linewidth=0.6)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.set_title(
-        f"{instance.name}  ·  {_number(history[0].length)} to {_number(history[-1].length)}",
+        f"{instance.name}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}",
         fontsize=11,
         color="#222222",
     )
@@ -279,6 +279,8 @@ def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> 
 
 
 def _number(length: float) -> str:
+    if isinstance(length, float) and length.is_integer() and length < 1e15:
+        length = int(length)
     return (
         f"{length:,}" if isinstance(length, int) else f"{length:,.1f}" if length >= 1000 else f"{length:.5g}"
     )

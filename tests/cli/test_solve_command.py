@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from georoutenet import read_tour
+from georoutenet.cli import app
+
+SOLVE = [sys.executable, "-m", "georoutenet", "solve"]
+
+
+def run(*arguments: str, folder: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*SOLVE, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for k, n in enumerate((20, 30)):
+        points = np.random.default_rng(k).random((n, 2))
+        rows = "\n".join(f"{x},{y}" for x, y in points)
+        (tmp_path / f"cities{n}.csv").write_text(f"x,y\n{rows}\n")
+    square = "\n".join(
+        f"{k + 1} {x} {y}" for k, (x, y) in enumerate([(0, 0), (0, 9), (9, 9), (9, 0), (5, 5)])
+    )
+    (tmp_path / "five.tsp").write_text(
+        f"NAME: five\nTYPE: TSP\nDIMENSION: 5\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n{square}\nEOF\n"
+    )
+    return tmp_path
+
+
+def test_one_file(folder: Path) -> None:
+    arguments = [
+        "--plot",
+        "tour.png",
+        "--probabilities",
+        "--plot-progress",
+        "search.svg",
+        "--output",
+        "best.tour",
+    ]
+    done = run("cities20.csv", *arguments, folder=folder)
+    length = float(re.findall(r"length (\S+)", done.stdout)[0])
+    assert "20 cities, EUCLIDEAN" in done.stdout
+    assert "beam 1000, 4 views" in done.stdout
+    assert "network" in done.stdout
+    assert (folder / "tour.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "search.svg").read_bytes()
+    tour = read_tour(folder / "best.tour", 20)
+    points = np.random.default_rng(0).random((20, 2))
+    steps = points[tour] - points[np.roll(tour, -1)]
+    assert np.hypot(*steps.T).sum() == pytest.approx(length, rel=1e-6)
+
+
+def test_many_files_one_of_them_bad(folder: Path) -> None:
+    (folder / "bad.csv").write_text("x,y\n1,2\n3,oops\n")
+    done = run(
+        "five.tsp", "bad.csv", "none.tsp", "cities20.csv", "--max-seconds", "0.1", "--output", "{name}.json",
+        folder=folder, status=1,
+    )  # fmt: skip
+    assert "bad.csv:3" in done.stderr
+    assert "none.tsp: cannot read" in done.stderr
+    assert "five" in done.stdout
+    assert "cities20" in done.stdout
+    assert json.loads((folder / "five.json").read_text())["length"] == 39
+    assert read_tour(folder / "cities20.json", 20).shape == (20,)
+
+
+def test_json(folder: Path) -> None:
+    arguments = ["--json", "--start", "2", "--end", "4", "--open", "--seed", "1", "--max-seconds", "0.2"]
+    content = json.loads(run("five.tsp", "cities30.csv", *arguments, folder=folder).stdout)
+    assert content["errors"] == []
+    assert content["mean_gap_percent"] is None
+    for result in content["results"]:
+        assert result["closed"] is False
+        assert result["tour"][0] == 2
+        assert result["tour"][-1] == 4
+        assert sorted(result["tour"]) == list(range(result["n"]))
+    assert [result["file"] for result in content["results"]] == ["five.tsp", "cities30.csv"]
+
+
+def test_the_pure_neural_tour(folder: Path) -> None:
+    arguments = [
+        "--no-improve",
+        "--decoder",
+        "greedy",
+        "--views",
+        "2",
+        "--weights",
+        "georoutenet-50",
+        "--json",
+    ]
+    (result,) = json.loads(run("cities30.csv", *arguments, folder=folder).stdout)["results"]
+    assert result["method"] == "georoutenet-50, greedy, 2 views"
+    assert "improve" not in result["timings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--decoder", "bean"], "unknown decoder 'bean'; allowed: greedy, sample, beam"),
+        (["--output", "tour.xml"], "allowed: .tour, .csv, .json, .geojson"),
+        (["--plot", "tour.gif"], "allowed: .png, .svg, .pdf"),
+        (["--output", "tour.geojson"], "GeoJSON needs latitudes and longitudes"),
+        (["cities30.csv", "--output", "tour.csv"], "several files need {name}"),
+        (["--start", "99"], "cities20.csv: start must be a city in 0..19, got 99"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_errors(arguments: list[str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["solve", "cities20.csv", *arguments])
+    assert done.exit_code == 1
+    assert message in f"{done.output} {done.exception}".replace("\n", " ")
+
+
+def test_an_unknown_option_names_the_known_ones(folder: Path) -> None:
+    done = run("cities20.csv", "--beam", "3", folder=folder, status=2)
+    assert "--beam-width" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
+    process = subprocess.Popen(
+        [*SOLVE, "cities20.csv", "cities30.csv", "--max-seconds", "5", "--output", "{name}.tour"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not (folder / "cities20.tour").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "cities30" in output
+    assert read_tour(folder / "cities30.tour", 30).shape == (30,)
