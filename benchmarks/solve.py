@@ -1,0 +1,241 @@
+"""How good ``solve`` is on one core, beside its own parts and beside other solvers, at the same CPU time.
+
+    python benchmarks/solve.py tsplib36 [--seconds 1]       # needs TSPLIB: georoutenet data tsplib
+    python benchmarks/solve.py uniform1000 [--seconds 10]
+    python benchmarks/solve.py start                        # a new process: georoutenet solve berlin52.tsp
+
+Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
+counts. fast-tsp measures wall-clock time, so it is given more of it until it has had its CPU time. LKH
+decides itself when it is done. Per-instance rows go to ``benchmarks/results/solve_<set>.csv``; a table is printed.
+
+    network+search   the default of ``solve``: network, beam or greedy, local search
+    network          the network's tour as it is: one view, 1,000 beams (candidate lists above 300 cities)
+    greedy+search    the same local search from a greedy-edge tour, no network
+    nearest+search   the same local search from a nearest-neighbor tour, no network
+    candidates+search  network+search with the network's ten likeliest cities as neighbor lists
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from georoutenet import Instance, gap, load_tsplib, solve, tour_length
+from georoutenet.examples import thousand_cities
+from georoutenet.generate import uniform
+from georoutenet.improve import greedy_edge, improve, nearest_neighbor
+from georoutenet.improve.stop import Budget, Progress
+from georoutenet.pipeline import preload
+from georoutenet.tour import Tour
+from georoutenet.tsplib import tsplib_names
+from georoutenet.tsplib_format import format_tsp
+
+RESULTS = Path(__file__).parent / "results"
+COLUMNS = (
+    "solver",
+    "instance",
+    "n",
+    "length",
+    "reference",
+    "gap_percent",
+    "cpu_s",
+    "limit_s",
+    "commit",
+    "date",
+)
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Stop after so many seconds of this process's CPU time since the object was made."""
+
+    seconds: float
+    began: float = field(default_factory=time.process_time)
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=self.seconds - (time.process_time() - self.began))
+
+
+Contender = Callable[[Instance, float], Tour]
+
+
+def network_and_search(instance: Instance, seconds: float) -> Tour:
+    return solve(instance, stop=CpuTime(seconds)).tour
+
+
+def network(instance: Instance, seconds: float) -> Tour:
+    return solve(instance, improve=False).tour
+
+
+def greedy_and_search(instance: Instance, seconds: float) -> Tour:
+    stop = CpuTime(seconds)
+    return improve(instance, greedy_edge(instance.coordinates), stop=stop).tour
+
+
+def nearest_and_search(instance: Instance, seconds: float) -> Tour:
+    stop = CpuTime(seconds)
+    return improve(instance, nearest_neighbor(instance.coordinates), stop=stop).tour
+
+
+def candidates_and_search(instance: Instance, seconds: float) -> Tour:
+    stop = CpuTime(seconds)
+    first = solve(instance, improve=False, views=4 if instance.n <= 100 else 1)
+    assert first.edges is not None
+    lists = first.edges.neighbors.astype(np.int64)
+    order = np.argsort(instance.distance(np.arange(instance.n)[:, None], lists), axis=1, kind="stable")
+    return improve(instance, first.tour, neighbors=np.take_along_axis(lists, order, 1), stop=stop).tour
+
+
+def fast_tsp(instance: Instance, seconds: float) -> Tour:
+    from fast_tsp import find_tour
+
+    distances = instance.distance_matrix()
+    if not instance.rule.is_integer or distances.max() > 65_535:
+        distances = np.rint(distances * (65_535 / distances.max()))
+    wall = seconds
+    for _ in range(3):
+        began, started = time.process_time(), time.perf_counter()
+        tour = find_tour(distances.astype(np.uint16), wall, max_threads=1, stop_when_converged=True)
+        used, took = time.process_time() - began, time.perf_counter() - started
+        if used > 0.9 * seconds or took < 0.9 * wall:  # had its time, or converged
+            break
+        wall *= seconds / max(used, 0.1 * seconds)
+    return np.asarray(tour)
+
+
+def lkh(instance: Instance, seconds: float) -> Tour:
+    from elkai._elkai import solve_problem
+
+    scale = None if instance.rule.is_integer else 1_000_000
+    text = format_tsp(instance, scale=scale)
+    tour = solve_problem("RUNS = 1\nSEED = 1\nPROBLEM_FILE = :stdin:\n", text)
+    return np.asarray(tour, dtype=np.int64) - 1
+
+
+def adapter(name: str) -> Contender:
+    def run(instance: Instance, seconds: float) -> Tour:
+        from georoutenet.evaluate.solvers import make_solver
+
+        return make_solver(name, seconds=seconds).solve(instance.coordinates).tour
+
+    return run
+
+
+CONTENDERS: dict[str, Contender] = {
+    "network+search": network_and_search,
+    "network": network,
+    "greedy+search": greedy_and_search,
+    "nearest+search": nearest_and_search,
+    "candidates+search": candidates_and_search,
+    "fast-tsp": fast_tsp,
+    "LKH (elkai)": lkh,
+    "OR-Tools": adapter("or-tools"),
+    "PyVRP": adapter("pyvrp"),
+}
+DEFAULT = ("network+search", "network", "greedy+search", "nearest+search", "fast-tsp", "LKH (elkai)")
+
+
+def instances_of(name: str, count: int) -> Iterator[Instance]:
+    if name == "tsplib36":
+        for instance in tsplib_names("tsplib36")[:count]:
+            yield load_tsplib(instance)
+    else:
+        yield thousand_cities()
+        for seed in range(2, count + 1):
+            yield Instance(uniform(1, 1000, seed)[0], name=f"uniform1000-{seed}")
+
+
+def start(runs: int = 5) -> None:
+    """A new process solves berlin52: wall-clock and CPU seconds, and how much of it is importing torch."""
+    from georoutenet.tsplib import tsplib_folder
+
+    folder = tsplib_folder()
+    assert folder is not None, "TSPLIB is not here"
+    tasks = {
+        "import torch": ["-c", "import torch"],
+        "georoutenet solve berlin52.tsp": ["-m", "georoutenet", "solve", str(folder / "berlin52.tsp")],
+    }
+    for name, arguments in tasks.items():
+        wall, cpu = [], []
+        for _ in range(runs + 1):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            wall.append(time.perf_counter() - began)
+            cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        print(
+            f"{name:<32} wall median {statistics.median(wall[1:]):.2f} s, best {min(wall[1:]):.2f} s; "
+            f"CPU median {statistics.median(cpu[1:]):.2f} s, best {min(cpu[1:]):.2f} s"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("set", choices=("tsplib36", "uniform1000", "start"))
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--count", type=int, help="only the first so many instances")
+    parser.add_argument("--solvers", nargs="+", choices=list(CONTENDERS), default=list(DEFAULT))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.set == "start":
+        start()
+        return
+    seconds = options.seconds or (1.0 if options.set == "tsplib36" else 10.0)
+    instances = list(instances_of(options.set, options.count or (36 if options.set == "tsplib36" else 3)))
+    preload("cpu")
+    solve(uniform(1, 60, 9)[0], device="cpu")
+    solve(uniform(1, 400, 9)[0], device="cpu")
+    for contender in (greedy_and_search, nearest_and_search):  # compile
+        contender(instances[0], 0.01)
+
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    about = (seconds, commit, datetime.date.today().isoformat())
+    rows: list[tuple[object, ...]] = []
+    for instance in instances:
+        found = {}
+        for name in options.solvers:
+            began = time.process_time()
+            tour = CONTENDERS[name](instance, seconds)
+            found[name] = (tour_length(instance, tour), time.process_time() - began)
+        # Without a published optimum the best of all is the reference.
+        reference = min([length for length, _ in found.values()] + [instance.optimum or np.inf])
+        for name, (length, cpu) in found.items():
+            percent = round(gap(length, reference), 5)
+            rows.append((name, instance.name, instance.n, length, reference, percent, round(cpu, 3), *about))
+        print(instance.name, {name: rows[k - len(found)][5] for k, name in enumerate(found)}, flush=True)
+    path = RESULTS / f"solve_{options.set}.csv"
+    with open(f"{path}.part", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+    os.replace(f"{path}.part", path)
+
+    print(
+        f"\n{options.set}: {len(instances)} instances, {seconds:g} s of CPU time each, one thread, {about[1:]}"
+    )
+    print(f"{'solver':<20} {'mean gap %':>10} {'worst %':>9} {'at reference':>12} {'mean CPU s':>10}")
+    for name in options.solvers:
+        gaps = [float(row[5]) for row in rows if row[0] == name]  # type: ignore[arg-type]
+        cpu = statistics.fmean(float(row[6]) for row in rows if row[0] == name)  # type: ignore[arg-type]
+        best = sum(value <= 0 for value in gaps)
+        print(f"{name:<20} {statistics.fmean(gaps):>10.4f} {max(gaps):>9.4f} {best:>12} {cpu:>10.2f}")
+
+
+if __name__ == "__main__":
+    main()
