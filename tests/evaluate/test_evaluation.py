@@ -249,3 +249,14 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commit_is_that_of_this_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no git
     assert evaluation.commit() == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{}, {"decoder": "beam", "width": 50}, {"decoder": "beam", "views": 4}])
+def test_a_gpu_finds_the_tours_of_a_cpu(weights: Path, settings: dict[str, object]) -> None:
+    options = Settings(limit=40, batch=16, **settings)  # type: ignore[arg-type]
+    cpu = evaluate(weights, "test20", weights.parent / "cpu.csv", options, device="cpu")
+    gpu = evaluate(weights, "test20", weights.parent / "gpu.csv", options, device="cuda")
+    assert int(gpu.header["peak_device_bytes"]) > 0
+    # Rounding may break a tie of nearly equal scores the other way, rarely.
+    assert (np.abs(cpu.lengths - gpu.lengths) < 1e-6).mean() > 0.9
