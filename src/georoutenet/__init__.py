@@ -10,8 +10,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Torch's threads otherwise spin while they wait for each other: with two threads on a busy machine of two cores
-# that made the network twenty times slower. Only a default, and only where torch is not loaded yet.
+# Torch's threads otherwise spin while they wait for each other: on a busy machine of two cores that made the
+# network twenty times slower. Only a default, and only where torch is not loaded yet.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
