@@ -6,7 +6,7 @@
 
 Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
 counts. fast-tsp measures wall-clock time, so it is given more of it until it has had its CPU time. LKH
-decides itself when it is done. Per-instance rows go to ``benchmarks/results/solve_<set>.csv``; a table is printed.
+decides itself when it is done. Per-instance rows go to ``benchmarks/results/solve_<set>.csv``.
 
     network+search   the default of ``solve``: network, beam or greedy, local search
     network          the network's tour as it is: one view, 1,000 beams (candidate lists above 300 cities)
@@ -226,9 +226,7 @@ def main() -> None:
         writer.writerows(rows)
     os.replace(f"{path}.part", path)
 
-    print(
-        f"\n{options.set}: {len(instances)} instances, {seconds:g} s of CPU time each, one thread, {about[1:]}"
-    )
+    print(f"\n{options.set}: {len(instances)} instances, {seconds:g} s of CPU each, one thread, {about[1:]}")
     print(f"{'solver':<20} {'mean gap %':>10} {'worst %':>9} {'at reference':>12} {'mean CPU s':>10}")
     for name in options.solvers:
         gaps = [float(row[5]) for row in rows if row[0] == name]  # type: ignore[arg-type]

@@ -182,8 +182,8 @@ def _draw_probabilities(
 
     n = len(points)
     i, j, strength = _likely_edges(values, n)
-    colors = np.column_stack([np.tile(to_rgb(PROBABILITY_COLOR), (len(i), 1)), np.sqrt(strength)])
-    widths = 0.5 + 5.0 * strength * max(0.3, min(1.0, math.sqrt(100 / n)))
+    colors = np.column_stack([np.tile(to_rgb(PROBABILITY_COLOR), (len(i), 1)), 0.8 * np.sqrt(strength)])
+    widths = 0.4 + 4.0 * strength * min(1.0, math.sqrt(100 / n))
     segments = np.stack([points[i], points[j]], axis=1)
     ax.add_collection(LineCollection(list(segments), colors=list(colors), linewidths=list(widths), zorder=1))
 
@@ -238,19 +238,15 @@ def plot_progress(
     reference = lengths[-1] if instance.optimum is None else float(instance.optimum)
     percent = np.atleast_1d(gap(lengths, reference))
     last = max(seconds[-1], seconds[-1] if end is None else end)
-    ax.step(
-        np.append(seconds, last),
-        np.append(percent, percent[-1]),
-        where="post",
-        color=TOUR_COLOR,
-        linewidth=1.6,
-    )
+    times, values = np.append(seconds, last), np.append(percent, percent[-1])
+    ax.step(times, values, where="post", color=TOUR_COLOR, linewidth=1.6, clip_on=False)
+    ax.plot(seconds[:1], percent[:1], "o", color=TOUR_COLOR, markersize=4, clip_on=False)  # the first tour
     if (percent > 0).sum() > 1:
         # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
         smallest = max(1e-3, float(percent[percent > 0].min()))
         ax.set_yscale("symlog", linthresh=smallest, linscale=0.4)
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.set_ylim(bottom=0.0)
+    ax.set_ylim(0.0, None if percent.max() > 0 else 1.0)
     ax.set_xlim(0.0, max(last, 1e-3))
     ax.set_xlabel("seconds", fontsize=10)
     ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "optimum"), fontsize=10)

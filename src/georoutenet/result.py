@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,8 @@ class Result:
         """Draw the length of the best tour over time."""
         from georoutenet.plot import plot_progress
 
-        return plot_progress(self.instance, self.history, path, end=self.timings.get("total"))
+        instance = replace(self.instance, optimum=self.optimum)
+        return plot_progress(instance, self.history, path, end=self.timings.get("total"))
 
     def save(self, path: PathLike) -> None:
         """Write the tour as ``.tour``, ``.csv``, ``.geojson`` or ``.json`` (all that is known)."""

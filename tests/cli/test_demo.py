@@ -22,7 +22,7 @@ DEMO = [sys.executable, "-m", "georoutenet", "demo"]
 
 def test_the_demo_prints_a_table_and_writes_two_pictures(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*DEMO, "--seconds", "0.3"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+        [*DEMO, "--seconds", "1.5"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
     for name in ("us_capitals.png", "thousand_cities.png"):
         assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")
@@ -33,16 +33,7 @@ def test_the_demo_prints_a_table_and_writes_two_pictures(tmp_path: Path) -> None
     gaps = [float(re.findall(r"(\S+) %", line)[-1]) for line in done.stdout.splitlines() if "%" in line]
     assert gaps[0] == 0.0
     assert 0.0 <= gaps[1] < 5.0
-
-
-def test_the_demo_does_not_import_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from georoutenet.cli.demo import demo\n"
-        f"demo(out=__import__('pathlib').Path({str(tmp_path)!r}), seconds=0.0)\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True)
+    assert "US capitals: first tour by" in done.stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

@@ -14,9 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
-    seconds: Annotated[
-        float, typer.Option(min=0.0, help="Time limit of the local search, per example.")
-    ] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time limit per example.")] = 3.0,
 ) -> None:
     """Solve the 48 US state capitals and 1,000 random cities; print a table and write two pictures."""
     from rich import box
@@ -26,43 +24,40 @@ def demo(
     console, notes = Console(), Console(stderr=True)
     with notes.status("preparing (the first run compiles the local search, a few seconds)"):
         from georoutenet.examples import thousand_cities, us_capitals
-        from georoutenet.improve.construct import greedy_edge
-        from georoutenet.improve.local_search import compile_kernels, improve
         from georoutenet.improve.stop import AnyOf, MaxTime, NoImprovement
-        from georoutenet.plot import plot_tour
-        from georoutenet.tour import gap, tour_length
+        from georoutenet.pipeline import preload
+        from georoutenet.solver import solve
+        from georoutenet.tour import gap
 
-        compile_kernels()
+        preload()
 
-    table = Table(
-        title="Greedy construction, then local search, on one CPU core",
-        caption="gap: above the best tour known (Concorde, LKH)",
-        box=box.SIMPLE,
-    )
+    table = Table(title="A first tour by the network, then local search", box=box.SIMPLE)
+    table.caption = "gap: above the best tour known (Concorde, LKH)"
     table.add_column("example")
-    for column in ("cities", "greedy", "improved", "change", "gap", "time"):
+    for column in ("cities", "first tour", "improved", "change", "gap", "time"):
         table.add_column(column, justify="right")
-    pictures = []
+    written, remarks = [], []
     for instance, file in ((us_capitals(), "us_capitals.png"), (thousand_cities(), "thousand_cities.png")):
         with notes.status(f"solving {instance.name}"):
-            start = greedy_edge(instance.coordinates)
-            result = improve(instance, start, stop=AnyOf(MaxTime(seconds), NoImprovement(20 * instance.n)))
+            result = solve(instance, stop=AnyOf(MaxTime(seconds), NoImprovement(20 * instance.n)))
             if result.interrupted:
                 raise KeyboardInterrupt
-            plot_tour(instance, result.tour, out / file)
-        pictures.append(out / file)
-        first = tour_length(instance, start)
+            result.plot(out / file)
+        written.append(out / file)
+        remarks += [f"{instance.name}: first tour by {result.method}"]
+        remarks += [f"{instance.name}: {note}" for note in result.notes]
         unit, digits = (" km", 0) if instance.latlon is not None else ("", 3)
-        best = instance.optimum
         table.add_row(
             instance.name,
             f"{instance.n:,}",
-            f"{first:,.{digits}f}{unit}",
+            f"{result.initial_length:,.{digits}f}{unit}",
             f"{result.length:,.{digits}f}{unit}",
-            f"{gap(result.length, first):.1f} %",
-            "" if best is None else f"{round(gap(result.length, best), 2) + 0.0:.2f} %",
-            f"{result.seconds:.2f} s",
+            f"{gap(result.length, result.initial_length):.1f} %",
+            "" if result.gap is None else f"{round(result.gap, 2) + 0.0:.2f} %",
+            f"{result.timings['total']:.2f} s",
         )
     console.print(table)
-    for picture in pictures:
+    for remark in remarks:
+        typer.echo(remark)
+    for picture in written:
         typer.echo(f"wrote {picture}")
