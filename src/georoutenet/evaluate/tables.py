@@ -251,7 +251,8 @@ means are no estimates for other instances.""".splitlines()
 
 _ABOUT_FILES = """\
 Weights by the first digits of their SHA-256. Instances/s count network and decoding, not compilation;
-*network %* is the network's share of the time. The paper's are those of its GPU.""".splitlines()
+*network %* is the network's share of the time. Speeds are those of the run, whatever else the machine was
+doing; the paper's are those of its GPU.""".splitlines()
 
 
 def format_markdown(complete: Sequence[File], cells: Sequence[Cell], partial: Sequence[str] = ()) -> str:
