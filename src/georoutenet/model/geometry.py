@@ -72,7 +72,7 @@ def _nearest_by_tree(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
             )  # so that the stable sort breaks ties by index
             d = pair_distances(points[:, None], points[found])  # in the precision of the coordinates
             cut = d.masked_fill(found == torch.arange(n)[:, None], torch.inf).sort(dim=-1, stable=True)
-            if asked == n or not self_or_tie_may_be_missing(cut.values, count):
+            if asked == n or not _tie_may_be_missing(cut.values, count):
                 break
             asked = min(n, 2 * asked)
         indices.append(found.gather(1, cut.indices[:, :count]))
@@ -80,7 +80,7 @@ def _nearest_by_tree(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return torch.stack(indices), torch.stack(distances)
 
 
-def self_or_tie_may_be_missing(sorted_distances: Tensor, count: int) -> bool:
+def _tie_may_be_missing(sorted_distances: Tensor, count: int) -> bool:
     """Whether a city outside the found ones could be as near as the ``count``-th found.
 
     The last entry is infinite where the city itself was found; among many coincident cities it may not be,
