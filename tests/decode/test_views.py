@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode import beam, greedy, make_views, solve_views
-from georoutenet.decode.views import shares
+from georoutenet.decode.views import RECOMMENDED, shares
 from georoutenet.errors import InputError
 from georoutenet.instance import DistanceRule, Instance, normalize
 from georoutenet.model.scores import Scores
@@ -131,6 +131,13 @@ def test_more_views_never_hurt_at_equal_width_per_view() -> None:
     lengths = [solve_views(policy, points, views=v, width=4 * v).lengths.mean().item() for v in (1, 4, 16)]
     assert lengths[0] >= lengths[1] >= lengths[2]
     assert lengths[2] < lengths[0]
+
+
+def test_recommended_settings_find_shorter_tours_than_a_plain_beam_of_that_width() -> None:
+    points = instances(6, 30)
+    good = solve_views(policy, points, **RECOMMENDED).lengths[:, 0]
+    plain = solve_views(policy, points, views=1, width=RECOMMENDED["width"]).lengths[:, 0]
+    assert good.mean() < 0.99 * plain.mean()
 
 
 def test_one_city_and_fixed_starts_for_each_instance() -> None:

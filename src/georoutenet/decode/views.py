@@ -27,6 +27,8 @@ from georoutenet.model.scores import Scores
 ScoreFunction = Callable[[Tensor], Scores]
 """Coordinates ``(V, n, 2)`` float32 in the unit square -> scores of ``V`` instances: a policy, for one."""
 Decoder = Literal["greedy", "sample", "beam"]
+RECOMMENDED: dict[str, Any] = {"views": 8, "width": 1000, "dominance": True, "length_weight": 60.0}
+"""Settings of ``solve_views`` for a good tour, chosen on val50 and diag100: see ``docs/decoding.md``."""
 
 
 def view_matrices(count: int, seed: int) -> Tensor:
