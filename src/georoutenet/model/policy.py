@@ -31,8 +31,9 @@ class Policy(nn.Module):
     ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
-    distances, softmaxes, norms and logits stay in float32 or better. ``fused`` runs GeoRouteNet's dense edge
-    tower in Triton kernels where it computes in bfloat16 (on CUDA, with a power of two as ``hidden``).
+    distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense edge tower
+    computes in bfloat16 on CUDA (and ``hidden`` is a power of two) it runs in Triton kernels, unless ``fused``
+    is set to false.
     ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
     the batch.
     """
@@ -45,7 +46,7 @@ class Policy(nn.Module):
         self.compute_dtype: torch.dtype | None = None
         self.statistics = "frozen"
         self.pairs_per_block: int | None = None
-        self.fused = False
+        self.fused = True
 
     @property
     def dtype(self) -> torch.dtype:
@@ -82,7 +83,8 @@ class Policy(nn.Module):
         dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
             return self.encoder.from_batch(coords, dtype)
-        fused = self.fused and coords.is_cuda and dtype == torch.bfloat16
+        hidden = self.config.hidden
+        fused = self.fused and coords.is_cuda and dtype == torch.bfloat16 and hidden & (hidden - 1) == 0
         states = self._nodes(coords, width)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
