@@ -123,8 +123,6 @@ def evaluate(
     policy = load_policy(weights, place)
     policy.statistics = settings.statistics
     policy.compute_dtype = PRECISIONS[settings.precision]
-    hidden = policy.config.hidden
-    policy.fused = settings.precision == "bfloat16" and place.type == "cuda" and hidden & (hidden - 1) == 0
     solver = _Solver(policy, settings, place)
     if left:
         solver.solve(problems.take(*left[0]))

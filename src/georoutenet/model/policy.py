@@ -32,8 +32,8 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense edge tower
-    computes in bfloat16 on CUDA, and ``hidden`` is a power of two, it runs in Triton kernels unless ``fused`` is
-    false. ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms
+    computes in bfloat16 on CUDA, and ``hidden`` is a power of two, it runs in Triton kernels unless ``fused``
+    is false. ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms
     always use the batch.
     """
 
