@@ -366,7 +366,7 @@ def test_nothing_is_written_for_bad_arguments(tmp_path: Path) -> None:
     instance = Instance([[0, 0], [1, 1]])
     with pytest.raises(InputError, match="2 times"):
         write_tour(tmp_path / "a.tour", [0, 0], instance)
-    with pytest.raises(InputError, match=r"allowed: \.tour, \.csv, \.json$"):
+    with pytest.raises(InputError, match=r"allowed: \.tour, \.csv, \.json, \.geojson$"):
         write_tour(tmp_path / "a.tour.gz", [0, 1], instance)
     with pytest.raises(InputError, match=r"allowed: \.tsp, \.csv$"):
         write_instance(tmp_path / "a.npy", instance)

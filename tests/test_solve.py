@@ -353,16 +353,28 @@ def test_another_view_is_begun_only_while_there_is_time() -> None:
     assert neural.neural_tours(policy, [instance], plan, Ends(20)).views == 5
 
 
-def test_ctrl_c_in_the_network_returns_a_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["pipeline.load", "pipeline.neural_tours", "neural._decode_view"])
+def test_ctrl_c_in_the_network_returns_a_tour(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("georoutenet.neural._decode_view", interrupted)
+    monkeypatch.setattr(f"georoutenet.{where}", interrupted)
     results = grn.solve_many([random_instance(20), random_instance(30)])
     for result in results:
         check(result)
         assert result.interrupted
         assert result.method == "space-filling curve"
+
+
+def test_ctrl_c_in_the_construction_returns_a_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("georoutenet.pipeline.NETWORK", 10)
+    monkeypatch.setattr("georoutenet.improve.construct.greedy_edge", interrupted)
+    result = grn.solve(random_instance(20))
+    check(result)
+    assert result.interrupted
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

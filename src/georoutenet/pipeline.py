@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.improve.curve import space_filling_curve
@@ -38,8 +39,10 @@ Report = Callable[[str, Progress], None]
 
 IMPORT = {"torch": 1.1, "numba": 0.5}
 """Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
-PER_CITY = {"greedy edge": 1.5e-5, "improve": 2.5e-5}
-"""Seconds per city before these can be asked to stop."""
+PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
+"""Seconds per city of what cannot be interrupted, on an idle core."""
+MARGIN = 4
+"""Room asked for such work, in multiples of its time: cores are shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,27 +115,25 @@ class Group:
         self.interrupted = False
 
     def solve(self) -> list[Result]:
-        plan = None
-        if self.tours is None and self.n > 3:
-            plan = self._plan()
-        if plan is not None and not self.interrupted:
+        """Go through the stages; Ctrl-C at any point leaves a valid tour for every instance."""
+        if self.tours is None and self.n > 3 and not self.interrupted:
             try:
-                self._decode(plan)
+                plan = self._plan()
+                if plan is not None:
+                    self._decode(plan)
             except KeyboardInterrupt:
                 self.interrupted = True
         if self.tours is None:
-            began = time.perf_counter()
-            self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
-            self.timings["construct"] = (time.perf_counter() - began) / self.count
-        self.tours = [
-            self.ends.arrange(instance, tour)
-            for instance, tour in zip(self.instances, self.tours, strict=True)
-        ]
+            try:
+                self._construct_all()
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self._construct_all()
+        assert self.tours is not None
+        pairs = zip(self.instances, self.tours, strict=True)
+        self.tours = [self.ends.arrange(instance, tour) for instance, tour in pairs]
         shared = self._elapsed()
-        results = []
-        for k in range(self.count):
-            results.append(self._finish(k, shared, time.perf_counter()))
-        return results
+        return [self._finish(k, shared, time.perf_counter()) for k in range(self.count)]
 
     # -- the clock ---------------------------------------------------------------------------------------
 
@@ -141,9 +142,7 @@ class Group:
 
     def _remaining(self) -> float:
         """Seconds left to each instance."""
-        if self.limit is None:
-            return math.inf
-        return self.limit.budget(Progress(self._elapsed(), 0, 0, math.inf)).seconds
+        return self._left(self._elapsed())
 
     def _report(self, stage: str) -> None:
         if self.options.progress is not None:
@@ -209,12 +208,17 @@ class Group:
         if found.views < plan.views and not found.interrupted:
             self.notes.append(f"time for {found.views} of {plan.views} views")
 
+    def _construct_all(self) -> None:
+        began = time.perf_counter()
+        self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
+        self.timings["construct"] = (time.perf_counter() - began) / self.count
+
     def _construct(self, instance: Instance) -> Tour:
         """A tour without the network: greedy edge, or along a curve where even that takes too long."""
         if self.n <= 3:
             return np.arange(self.n)
-        cost = PER_CITY["greedy edge"] * self.n + (0.0 if "numba" in sys.modules else IMPORT["numba"])
-        if self.interrupted or 2 * cost > self._remaining():
+        cost = MARGIN * PER_CITY["greedy edge"] * self.n + _numba_import()
+        if self.interrupted or cost > self._remaining():
             self.method = "space-filling curve"
             return space_filling_curve(instance.coordinates)
         from georoutenet.improve.construct import greedy_edge
@@ -236,10 +240,12 @@ class Group:
         if options.improve and self.n > 3 and not self.interrupted:
             if self._has_room(shared):
                 _load_compiled()
+                neighbors = self._neighbors(instance, shared)
                 offset = shared + time.perf_counter() - began
                 found = improve(
                     instance,
                     tour,
+                    neighbors=neighbors,
                     stop=self._search_stop(offset),
                     seed=options.seed,
                     start=options.start,
@@ -270,11 +276,21 @@ class Group:
             edges=None if self.edges is None else self.edges[k],
         )
 
-    def _has_room(self, elapsed: float) -> bool:
+    def _left(self, elapsed: float) -> float:
         if self.limit is None:
-            return True
-        left = self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
-        return left > PER_CITY["improve"] * self.n + (0.0 if "numba" in sys.modules else IMPORT["numba"])
+            return math.inf
+        return self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
+
+    def _has_room(self, elapsed: float) -> bool:
+        return self._left(elapsed) > MARGIN * PER_CITY["nearest"] * self.n + _numba_import()
+
+    def _neighbors(self, instance: Instance, elapsed: float) -> NDArray[np.int32] | None:
+        """The local search's own candidate lists (None), or the nearest cities where time is short."""
+        if self._left(elapsed) > MARGIN * PER_CITY["candidates"] * self.n:
+            return None
+        from georoutenet.improve.neighbors import nearest_neighbors, spatial_points
+
+        return nearest_neighbors(spatial_points(instance), 7)
 
     def _search_stop(self, offset: float) -> Stop:
         """The caller's limit; without one, until little more is to be gained."""
@@ -300,6 +316,10 @@ def preload(device: str = "auto") -> None:
     """Import and compile now what ``solve`` would otherwise load within its time limit."""
     choose_device(device)
     _load_compiled()
+
+
+def _numba_import() -> float:
+    return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
 def _load_compiled() -> None:
