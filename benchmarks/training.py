@@ -77,13 +77,28 @@ def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float
     return spent
 
 
-def measure(name: str, recipe: Recipe, device: torch.device, seconds: float) -> dict[str, object]:
+def show_kernels(step: Step, most: int = 40) -> None:
+    """The GPU kernels of one uncaptured step, by time."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    kernels = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
+    print(f"{sum(kernel.self_device_time_total for kernel in kernels) / 1000:8.3f} ms in all kernels")
+    for kernel in kernels[:most]:
+        print(f"{kernel.self_device_time_total / 1000:8.3f} ms {kernel.count:5d} x {kernel.key[:100]}")
+
+
+def measure(
+    name: str, recipe: Recipe, device: torch.device, seconds: float, *, profile: bool = False
+) -> dict[str, object]:
     policy = make_policy(recipe)
     state = State(policy, recipe, device)
     began = time.perf_counter()
     (plain,) = make_steps(state, recipe_from_dict({**recipe.to_dict(), "cuda_graph": False}), device)
     assert isinstance(plain, Step)
     plain()
+    if profile and device.type == "cuda":
+        show_kernels(plain)
     whole: Callable[[], None] = CapturedStep(plain) if device.type == "cuda" and recipe.cuda_graph else plain
     synchronize(device)
     ready = time.perf_counter() - began
@@ -115,15 +130,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "training.csv")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument("--case", choices=list(CASES), help="measure this case alone")
+    parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
     options = parser.parse_args()
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)
     for name, settings in CASES.items():
+        if options.case not in (None, name):
+            continue
         recipe = recipe_from_dict({"precision": precision, **settings}, options.settings)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        row = measure(name, recipe, device, options.seconds)
+        row = measure(name, recipe, device, options.seconds, profile=options.profile)
         print("\n".join(f"{key:22s} {value}" for key, value in row.items()), end="\n\n", flush=True)
         is_new = not options.csv.exists()
         with open(options.csv, "a", newline="", encoding="utf-8") as file:
