@@ -2,11 +2,12 @@
 
     python benchmarks/solve.py tsplib36 [--seconds 1]       # needs TSPLIB: georoutenet data tsplib
     python benchmarks/solve.py uniform1000 [--seconds 10]
+    python benchmarks/solve.py help                         # does the network help the search? (TSPLIB)
     python benchmarks/solve.py start                        # a new process: georoutenet solve berlin52.tsp
 
 Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
 counts. fast-tsp measures wall-clock time, so it is given more of it until it has had its CPU time. LKH
-decides itself when it is done. Per-instance rows go to ``benchmarks/results/solve_<set>.csv``.
+decides itself when it is done. Per-instance rows go to ``benchmarks/results/``.
 
     network+search   the default of ``solve``: network, beam or greedy, local search
     network          the network's tour as it is: one view, 1,000 beams (candidate lists above 300 cities)
@@ -149,13 +150,60 @@ DEFAULT = ("network+search", "network", "greedy+search", "nearest+search", "fast
 
 
 def instances_of(name: str, count: int) -> Iterator[Instance]:
-    if name == "tsplib36":
+    if name != "uniform1000":
         for instance in tsplib_names("tsplib36")[:count]:
             yield load_tsplib(instance)
     else:
         yield thousand_cities()
         for seed in range(2, count + 1):
             yield Instance(uniform(1, 1000, seed)[0], name=f"uniform1000-{seed}")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Stop at a length, or after so many perturbations; in steps of ten."""
+
+    length: float
+    most: int
+
+    def budget(self, progress: Progress) -> Budget:
+        left = 0 if progress.length <= self.length else min(10, self.most - progress.iterations)
+        return Budget(iterations=left)
+
+
+def does_the_network_help(seeds: int = 3, most: int = 20_000) -> None:
+    """What the same search needs to reach the optimum from three first tours; tsplib36."""
+    rows = []
+    for instance in instances_of("tsplib36", 36):
+        for name in ("network", "greedy edge", "nearest neighbor"):
+            began = time.process_time()
+            if name == "network":
+                tour = solve(instance, improve=False, views=4 if instance.n <= 100 else 1).tour
+            else:
+                tour = (greedy_edge if name == "greedy edge" else nearest_neighbor)(instance.coordinates)
+            first = time.process_time() - began
+            for seed in range(seeds):
+                began = time.process_time()
+                found = improve(instance, tour, stop=Reached(instance.optimum or 0.0, most), seed=seed)
+                search = time.process_time() - began
+                excess = gap(found.history[0].length, instance.optimum)
+                solved = found.length == instance.optimum
+                row = (name, instance.name, instance.n, seed, round(excess, 4), int(solved), found.iterations)
+                rows.append((*row, round(first, 4), round(search, 4)))
+    path = RESULTS / "solve_help.csv"
+    with open(f"{path}.part", "w", newline="") as file:
+        writer = csv.writer(file)
+        columns = "first_tour instance n seed first_gap_percent solved perturbations first_cpu_s search_cpu_s"
+        writer.writerow(columns.split())
+        writer.writerows(rows)
+    os.replace(f"{path}.part", path)
+    print(f"{'first tour':<18} {'gap %':>6} {'CPU s':>6} {'solved':>9} {'perturbations':>14} {'search s':>9}")
+    for name in ("network", "greedy edge", "nearest neighbor"):
+        own = [row for row in rows if row[0] == name]
+        solved = sum(row[5] for row in own)
+        mean = [statistics.fmean(row[k] for row in own) for k in (4, 7, 6, 8)]
+        counts = f"{solved}/{len(own)}"
+        print(f"{name:<18} {mean[0]:>6.2f} {mean[1]:>6.3f} {counts:>9} {mean[2]:>14.0f} {mean[3]:>9.3f}")
 
 
 def start(runs: int = 5) -> None:
@@ -185,7 +233,7 @@ def start(runs: int = 5) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("set", choices=("tsplib36", "uniform1000", "start"))
+    parser.add_argument("set", choices=("tsplib36", "uniform1000", "help", "start"))
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--count", type=int, help="only the first so many instances")
     parser.add_argument("--solvers", nargs="+", choices=list(CONTENDERS), default=list(DEFAULT))
@@ -194,13 +242,17 @@ def main() -> None:
     if options.set == "start":
         start()
         return
-    seconds = options.seconds or (1.0 if options.set == "tsplib36" else 10.0)
-    instances = list(instances_of(options.set, options.count or (36 if options.set == "tsplib36" else 3)))
+    uniform_set = options.set == "uniform1000"
+    seconds = options.seconds or (10.0 if uniform_set else 1.0)
+    instances = list(instances_of(options.set, options.count or (3 if uniform_set else 36)))
     preload("cpu")
     solve(uniform(1, 60, 9)[0], device="cpu")
     solve(uniform(1, 400, 9)[0], device="cpu")
     for contender in (greedy_and_search, nearest_and_search):  # compile
         contender(instances[0], 0.01)
+    if options.set == "help":
+        does_the_network_help()
+        return
 
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -219,7 +271,7 @@ def main() -> None:
             percent = round(gap(length, reference), 5)
             rows.append((name, instance.name, instance.n, length, reference, percent, round(cpu, 3), *about))
         print(instance.name, {name: rows[k - len(found)][5] for k, name in enumerate(found)}, flush=True)
-    path = RESULTS / f"solve_{options.set}.csv"
+    path = RESULTS / f"solve_{options.set}_{seconds:g}s.csv"
     with open(f"{path}.part", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
