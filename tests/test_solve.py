@@ -403,3 +403,16 @@ def test_a_policy_of_your_own() -> None:
 
     policy = Policy(PolicyConfig(hidden=16, heads=2, layers=1)).eval()
     check(grn.solve(random_instance(25), weights=policy, stop=grn.MaxIterations(5)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("decoder", ["greedy", "sample", "beam"])
+def test_a_gpu_gives_tours_like_the_cpu_s(decoder: str) -> None:
+    instances = [random_instance(n, k) for k, n in enumerate([30, 30, 400, 30])]
+    options: dict[str, Any] = {"decoder": decoder, "beam_width": 32, "improve": False, "views": 2}
+    gpu = grn.solve_many(instances, device="cuda", **options)
+    cpu = grn.solve_many(instances, device="cpu", **options)
+    for a, b in zip(gpu, cpu, strict=True):
+        check(a)
+        assert a.length == pytest.approx(b.length, rel=0.25)
+    check(grn.solve(instances[0], device="cuda", closed=False, start=3), {"closed": False, "start": 3})

@@ -177,11 +177,16 @@ class Group:
         return plan if self._affordable(plan) else None
 
     def _affordable(self, plan: Plan) -> bool:
-        """Whether loading, and twice the time of one view, fit into what is left."""
+        """Whether loading, and twice the time of one view, fit into what is left.
+
+        Before a local search, loading has to fit three times: where files come slowly it would take the
+        time of the search, which matters more.
+        """
         left = self._remaining()
         if left == math.inf:
             return True
         load_first = sum(IMPORT[name] for name in IMPORT if name not in sys.modules)
+        load_first *= 3 if self.options.improve else 1
         if load_first / self.count + 2 * plan.seconds <= left:
             return True
         self.method = ""
