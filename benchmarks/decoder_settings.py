@@ -58,7 +58,7 @@ class Setting:
     temperature: float = 1.0
 
     def __str__(self) -> str:
-        parts = [f"{self.views:2d} views" if self.views > 1 else "1 view"]
+        parts = [f"{self.views} views" if self.views > 1 else "1 view"]
         parts.append(f"beam {self.width}" if self.width else "greedy")
         parts += ["dominance"] if self.dominance else []
         parts += [f"length {self.length_weight:g}"] if self.length_weight else []
@@ -129,6 +129,20 @@ def settings(quick: bool) -> Iterator[Setting]:
             yield from (Setting(views, 4000, True, weight) for weight in (0.0, 60.0, 120.0))
 
 
+CONTRASTS = (
+    (Setting(1, 100), Setting(1, 100, dominance=True)),
+    (Setting(1, 1000), Setting(1, 1000, dominance=True)),
+    (Setting(1, 1000), Setting(1, 1000, length_weight=60.0)),
+    (Setting(1, 1000), Setting(1, 1000, temperature=5.0)),
+    (Setting(1, 1000, True), Setting(1, 1000, True, 60.0)),
+    (Setting(8, 1000, True), Setting(8, 1000, True, 60.0)),
+    (Setting(8, 1000, True, 60.0), Setting(8, 1000, True, 120.0)),
+    (Setting(32, 1000), Setting(8, 1000, True, 60.0)),
+    (Setting(16, 1000, True, 60.0), Setting(8, 4000, True, 60.0)),
+)
+"""Pairs of settings that are compared instance by instance: what the second changes."""
+
+
 def instances(name: str, count: int) -> Iterator[tuple[Instance, float]]:
     """The first ``count`` instances of a set with their best known lengths."""
     if name == "tsplib":
@@ -172,8 +186,10 @@ def interval(gaps: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def measure(name: str, problems: list[Problem], setting: Setting, facts: dict[str, str]) -> dict[str, object]:
-    """One row of the table."""
+def measure(
+    name: str, problems: list[Problem], setting: Setting, facts: dict[str, str]
+) -> tuple[dict[str, object], np.ndarray]:
+    """One row of the table, and the gap of each instance."""
     problems[0].solve(setting)  # compiled code and memory
     solved = [problem.solve(setting) for problem in problems]
     gaps = np.array([gap for gap, _ in solved])
@@ -182,7 +198,7 @@ def measure(name: str, problems: list[Problem], setting: Setting, facts: dict[st
     low, high = interval(gaps)
     print(f"{name:8s} {setting!s:52s} {gaps.mean():7.4f} % [{low:.4f}, {high:.4f}]", end="  ")
     print(f"optimal {np.mean(gaps < 1e-6):4.0%}  {network:7.1f} + {decode:6.2f} ms", flush=True)
-    return {
+    row = {
         **facts,
         "set": name,
         "instances": len(problems),
@@ -195,6 +211,17 @@ def measure(name: str, problems: list[Problem], setting: Setting, facts: dict[st
         "decode_ms": f"{decode:.3f}",
         "total_ms": f"{network + decode:.2f}",
     }
+    return row, gaps
+
+
+def contrast(name: str, gaps: dict[Setting, np.ndarray]) -> None:
+    """Print the paired differences of those settings that were measured."""
+    for one, other in CONTRASTS:
+        if one in gaps and other in gaps:
+            change = gaps[other] - gaps[one]
+            low, high = interval(change)
+            print(f"{name:8s} {other}, less {one}: {change.mean():.4f} [{low:.4f}, {high:.4f}]", end="  ")
+            print(f"better {np.mean(change < -1e-6):.1%}, worse {np.mean(change > 1e-6):.1%}", flush=True)
 
 
 def main() -> None:
@@ -228,7 +255,11 @@ def main() -> None:
     rows = []
     for name, count in counts.items():
         problems = [problem(*each, policy, options.scores) for each in instances(name, count)]
-        rows += [measure(name, problems, setting, facts) for setting in settings(options.quick)]
+        gaps = {}
+        for setting in settings(options.quick):
+            row, gaps[setting] = measure(name, problems, setting, facts)
+            rows.append(row)
+        contrast(name, gaps)
     if not options.quick:
         with atomic_write(RESULTS, "w") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
