@@ -6,7 +6,7 @@
     python benchmarks/solve.py start                        # a new process: georoutenet solve berlin52.tsp
 
 Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
-counts. fast-tsp measures wall-clock time, so it is given more of it until it has had its CPU time. LKH
+counts. fast-tsp measures wall-clock time and is given as much as that CPU time takes at the moment. LKH
 decides itself when it is done. Per-instance rows go to ``benchmarks/results/``.
 
     network+search   the default of ``solve``: network, beam or greedy, local search
@@ -106,15 +106,16 @@ def fast_tsp(instance: Instance, seconds: float) -> Tour:
     distances = instance.distance_matrix()
     if not instance.rule.is_integer or distances.max() > 65_535:
         distances = np.rint(distances * (65_535 / distances.max()))
-    wall = seconds
-    for _ in range(3):
-        began, started = time.process_time(), time.perf_counter()
-        tour = find_tour(distances.astype(np.uint16), wall, max_threads=1, stop_when_converged=True)
-        used, took = time.process_time() - began, time.perf_counter() - started
-        if used > 0.9 * seconds or took < 0.9 * wall:  # had its time, or converged
-            break
-        wall *= seconds / max(used, 0.1 * seconds)
-    return np.asarray(tour)
+    wall = seconds / _share_of_a_core()
+    return np.asarray(find_tour(distances.astype(np.uint16), wall, max_threads=1, stop_when_converged=True))
+
+
+def _share_of_a_core() -> float:
+    """CPU time per wall-clock time that this process gets at the moment."""
+    began, started = time.process_time(), time.perf_counter()
+    while time.perf_counter() - started < 0.3:
+        pass
+    return min(1.0, (time.process_time() - began) / (time.perf_counter() - started))
 
 
 def lkh(instance: Instance, seconds: float) -> Tour:

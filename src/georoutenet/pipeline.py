@@ -172,7 +172,7 @@ class Group:
         check_memory(plan)
         self.policy = policy
         if device == "cpu" or options.improve:
-            _load_compiled()
+            _load_compiled(self.ends)
         self.timings["load"] = (time.perf_counter() - began) / self.count
         return plan if self._affordable(plan) else None
 
@@ -244,7 +244,7 @@ class Group:
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
         if options.improve and self.n > 3 and not self.interrupted:
             if self._has_room(shared):
-                _load_compiled()
+                _load_compiled(self.ends)
                 neighbors = self._neighbors(instance, shared)
                 offset = shared + time.perf_counter() - began
                 found = improve(
@@ -320,14 +320,14 @@ def solve_instance(instance: Instance, options: Options, tour: Tour | None = Non
 def preload(device: str = "auto") -> None:
     """Import and compile now what ``solve`` would otherwise load within its time limit."""
     choose_device(device)
-    _load_compiled()
+    _load_compiled(Ends(1))
 
 
 def _numba_import() -> float:
     return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
-def _load_compiled() -> None:
+def _load_compiled(ends: Ends) -> None:
     from georoutenet.improve.local_search import compile_kernels
 
-    compile_kernels()
+    compile_kernels(path=ends.is_path)

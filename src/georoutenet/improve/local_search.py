@@ -75,7 +75,7 @@ def improve(
     run = _Run(instance, given, ends, stop, progress)
     interrupted = False
     if instance.n >= 4:
-        compile_kernels()
+        compile_kernels(path=ends.is_path)
         run.begin = time.perf_counter()
         try:
             run.search(_checked_neighbors(neighbors, instance), seed)
@@ -107,9 +107,9 @@ class _Run:
     def search(self, neighbors: NDArray[np.int32], seed: int) -> None:
         from georoutenet.improve import kernels
 
-        rule, x, y, scale = _kernel_coordinates(self.instance)
+        code, x, y, scale = _kernel_coordinates(self.instance)
         flags, x, y, neighbors, tour = self.ends.as_cycle(x, y, neighbors, self.given)
-        rule += flags
+        rule: Any = (code + flags,) if flags else code
         self.state = state = make_search(x, y, neighbors, tour, seed)
         # Descend to the first local optimum, then perturb; both in slices short enough for the clock.
         looks = 100
@@ -221,12 +221,13 @@ def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArr
 
 
 @functools.cache
-def compile_kernels() -> None:
+def compile_kernels(*, path: bool = False) -> None:
     """Run the kernels once on a tiny instance, so that no time limit is spent on compiling them."""
     from georoutenet.improve import kernels
 
     angles = np.arange(8) * (math.pi / 4)
     x, y = np.cos(angles), np.sin(angles)
     state = make_search(x, y, nearest_neighbors(np.stack([x, y], axis=1), 5), np.arange(8), 0)
-    kernels.descend(state, kernels.EUCLIDEAN, 8, False)
-    kernels.perturb(state, kernels.EUCLIDEAN, 1, 1)
+    rule: Any = (kernels.EUCLIDEAN + kernels.FIXED,) if path else kernels.EUCLIDEAN
+    kernels.descend(state, rule, 8, False)
+    kernels.perturb(state, rule, 1, 1)

@@ -45,6 +45,11 @@ class Ends:
             raise InputError(f"start and end are the same city {self.start}; a tour visits each city once")
 
     @property
+    def is_path(self) -> bool:
+        """Whether the search has to know of ends: not for a closed tour that merely begins somewhere."""
+        return not self.closed or (self.start is not None and self.end is not None)
+
+    @property
     def _first(self) -> int | None:
         """The one fixed end where there is but one: a path from its end is a path to its start."""
         return self.end if self.start is None else self.start
@@ -89,11 +94,10 @@ class Ends:
         """Flags for the rule, and coordinates, neighbor lists and tour of the closed tour to search."""
         from georoutenet.improve import kernels
 
-        both = self.start is not None and self.end is not None
-        if both:
-            flags = kernels.FIXED
-        elif self.closed:
+        if not self.is_path:
             return 0, x, y, neighbors, tour
+        if self.start is not None and self.end is not None:
+            flags = kernels.FIXED
         else:
             flags = kernels.FREE | (0 if self._first is None else kernels.FIXED)
             neighbors = _with_free_city(neighbors, tour)
@@ -105,14 +109,12 @@ class Ends:
 
     def from_cycle(self, found: Tour) -> Tour:
         """The tour that a closed tour in the kernels' numbers stands for."""
-        both = self.start is not None and self.end is not None
-        if not both and self.closed:
-            tour = found
-            fixed = self._first
-            if fixed is None:
-                return tour
-            tour = np.roll(tour, -int(np.flatnonzero(tour == fixed)[0]))
+        if not self.is_path:
+            if self._first is None:
+                return found
+            tour = np.roll(found, -int(np.flatnonzero(found == self._first)[0]))
             return tour if self.end is None else np.append(tour[1:], tour[:1])
+        both = self.start is not None and self.end is not None
         tour = self._order(len(found))[found]
         begin = self.start if both else self.n
         tour = np.roll(tour, -int(np.flatnonzero(tour == begin)[0]))
