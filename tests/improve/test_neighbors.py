@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
+from georoutenet.improve import neighbors
 from georoutenet.improve.neighbors import (
     candidate_neighbors,
     nearest_neighbors,
@@ -33,7 +36,9 @@ def by_sorting(points: np.ndarray, k: int) -> np.ndarray:
 )
 def test_grid_points_with_many_ties(cities: list[tuple[int, int]], k: int) -> None:
     points = np.array(cities, dtype=float)
-    np.testing.assert_array_equal(nearest_neighbors(points, k), by_sorting(points, k))
+    for all_pairs in (0, neighbors.ALL_PAIRS):  # by the tree, and by comparing all pairs
+        with patch.object(neighbors, "ALL_PAIRS", all_pairs):
+            np.testing.assert_array_equal(nearest_neighbors(points, k), by_sorting(points, k))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 9, 200])

@@ -1,4 +1,4 @@
-"""Nearest neighbors of every city, by a k-d tree."""
+"""Nearest neighbors of every city, by a k-d tree where there are many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.instance import DistanceRule, Instance
 
+ALL_PAIRS = 128
+"""Up to this many points all pairs are compared: as fast as a tree, and SciPy need not be imported."""
+
 
 def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     """The ``k`` nearest other points of every point, nearest first, ties by lower index.
@@ -15,8 +18,6 @@ def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     ``coordinates`` is ``(n, d)``; the result is ``(n, min(k, n - 1))`` and does not depend on the platform's
     sorting or on how the tree was built. Coincident points are neighbors at distance zero.
     """
-    from scipy.spatial import cKDTree
-
     points = np.ascontiguousarray(coordinates, dtype=np.float64)
     if points.ndim != 2 or len(points) < 1:
         raise InputError(f"coordinates must have shape (n, d) with n >= 1, got {points.shape}")
@@ -25,10 +26,14 @@ def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     points = points * power_of_two_scale(points)
     n = len(points)
     k = min(k, n - 1)
-    result = np.empty((n, k), dtype=np.int32)
-    if k == 0:
-        return result
+    if n <= max(1, ALL_PAIRS):
+        squared = np.square(points[:, None] - points).sum(axis=-1)
+        np.fill_diagonal(squared, -1.0)  # sorts first and is cut off
+        return np.argsort(squared, axis=1, kind="stable")[:, 1 : k + 1].astype(np.int32)
 
+    from scipy.spatial import cKDTree
+
+    result = np.empty((n, k), dtype=np.int32)
     # Nobody needs more than the k + 1 first of a pile of coincident points; leaving out the rest keeps
     # queries short when a file repeats one city thousands of times.
     kept = np.flatnonzero(_rank_among_coincident(points) <= k)
