@@ -41,7 +41,7 @@ IMPORT = {"torch": 1.1, "numba": 0.5}
 """Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
 PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
-MARGIN = 4
+MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
 
 

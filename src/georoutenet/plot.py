@@ -224,7 +224,7 @@ def plot_progress(
     *,
     end: float | None = None,
 ) -> Figure:
-    """Draw how the best tour got shorter over time, in percent above the optimum or the last length.
+    """Draw how the best tour got shorter over time, in percent above the best length known, else the last.
 
     ``end`` is when the search ended, in seconds; by default at its last improvement.
     """
@@ -249,7 +249,7 @@ def plot_progress(
     ax.set_ylim(0.0, None if percent.max() > 0 else 1.0)
     ax.set_xlim(0.0, max(last, 1e-3))
     ax.set_xlabel("seconds", fontsize=10)
-    ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "optimum"), fontsize=10)
+    ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "best known"), fontsize=10)
     ax.grid(color="#e5e5e5", linewidth=0.6)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
