@@ -36,7 +36,18 @@ def _root(
 
 
 def _register_subcommands() -> None:
-    from georoutenet.cli import compare, data, demo, evaluate, length, reference, solve, tables, train, weights
+    from georoutenet.cli import (
+        compare,
+        data,
+        demo,
+        evaluate,
+        length,
+        reference,
+        solve,
+        tables,
+        train,
+        weights,
+    )
 
     for module in (solve, demo, length, data, reference, train, evaluate, compare, tables, weights):
         module.register(app)
