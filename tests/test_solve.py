@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import georoutenet as grn
 from georoutenet import neural
 from georoutenet.decode import solve_views
+from georoutenet.decode.views import RECOMMENDED
 from georoutenet.errors import InputError
 from georoutenet.improve.path import Ends
 from georoutenet.improve.stop import Progress
@@ -58,7 +59,7 @@ def test_one_call_solves_an_instance(tmp_path: Path) -> None:
     result = grn.solve(np.random.default_rng(0).random((50, 2)))
     check(result)
     assert set(result.timings) == {"load", "network", "decode", "improve", "total"}
-    assert result.method == "georoutenet-50, beam 1000, 4 views"
+    assert result.method == "georoutenet-50, beam 1000, 4 views, dominance"
     assert result.notes == []
     assert result.gap is None
     assert result.optimum is None
@@ -70,18 +71,22 @@ def test_one_call_solves_an_instance(tmp_path: Path) -> None:
 
 
 def test_the_neural_tour_is_the_decoder_s() -> None:
-    """Without local search: one view, 1,000 beams, exactly what the decoders give."""
+    """Without local search: the recommended settings, and exactly what they give; by name the plain beam."""
     instance = random_instance(40, 3)
     result = grn.solve(instance, improve=False)
     policy = load_policy("georoutenet-50")
-    expected = solve_views(policy, instances=[instance], views=1, width=1000)
+    expected = solve_views(policy, instances=[instance], **RECOMMENDED)
     assert expected.lengths is not None
     assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
+    plain = solve_views(policy, instances=[instance], views=1, width=1000)
+    assert plain.lengths is not None
+    named = grn.solve(instance, improve=False, decoder="beam")
+    assert named.length == pytest.approx(float(plain.lengths[0, 0]), rel=1e-12)
     np.testing.assert_array_equal(canonical(result.tour), canonical(expected.tours[0, 0].numpy()))
     assert "improve" not in result.timings
     assert result.iterations == 0
 
-    views = grn.solve(instance, improve=False, views=3, beam_width=100)
+    views = grn.solve(instance, improve=False, decoder="beam", views=3, beam_width=100)
     expected = solve_views(policy, instances=[instance], views=3, width=100)
     assert expected.lengths is not None
     assert views.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)

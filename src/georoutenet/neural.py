@@ -34,7 +34,9 @@ CANDIDATES = 16
 NETWORK = 1_000
 """Above this many cities the network is asked only when a decoder is named: it takes longer than it helps."""
 PAIRS_IN_VIEWS = {"cpu": 40_000, "cuda": 4_000_000}
-"""Default views score at most this many pairs in all, and there are at most four."""
+"""Default views score at most this many pairs in all, at most four (both twice without search)."""
+LENGTH_WEIGHT = 60.0
+"""Of the default beam, which also uses dominance: chosen in docs/decoding.md."""
 PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
 """Pairs in one call of the network: so much work is done between two looks at the clock."""
 LIKELY = 10
@@ -53,6 +55,8 @@ class Plan:
     candidates: int | None
     """None: dense scores."""
     device: str
+    dominance: bool = False
+    """The default beam on a CPU: dominance and a length weight (the GPU kernel is the plain beam)."""
 
     @property
     def seconds(self) -> float:
@@ -71,7 +75,7 @@ class Plan:
     def __str__(self) -> str:
         width = "" if self.decoder == "greedy" else f" {self.width}"
         views = "" if self.views == 1 else f", {self.views} views"
-        return f"{self.decoder}{width}{views}"
+        return f"{self.decoder}{width}{views}{', dominance' if self.dominance else ''}"
 
 
 _pace = {"call": 0.03, "pair": 1e-5, "city": 5e-4}
@@ -89,8 +93,8 @@ def make_plan(
 ) -> Plan:
     """Fill in what was not asked for.
 
-    Without local search the default is the paper's decoder: one view, 1,000 beams. Where local search
-    follows, small instances are seen in a few views, because that costs little.
+    The default for small instances is what docs/decoding.md recommends: views, 1,000 beams in all and, on a
+    CPU, dominance; fewer views where local search follows. ``decoder="beam"`` is the paper's plain beam.
     """
     if decoder is not None and decoder not in DECODERS:
         raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(DECODERS)}")
@@ -102,9 +106,11 @@ def make_plan(
     kind = device.split(":")[0]
     if views is None:
         pairs = PAIRS_IN_VIEWS.get(kind, PAIRS_IN_VIEWS["cpu"])
-        views = max(1, min(4, pairs // n**2)) if improve and dense else 1
+        most, pairs = (4, pairs) if improve else (8, 2 * pairs)
+        views = max(1, min(most, pairs // n**2)) if dense and (improve or decoder is None) else 1
     width = beam_width or (1000 if dense else 16)
-    return Plan(n, chosen, width, views, None if dense else CANDIDATES, device)
+    dominance = decoder is None and chosen == "beam" and kind == "cpu"
+    return Plan(n, chosen, width, views, None if dense else CANDIDATES, device, dominance)
 
 
 def memory_needed(plan: Plan) -> int:
@@ -307,7 +313,10 @@ def _decode(
 
     fixed: dict[str, Any] = {"start": ends.start, "end": ends.end, "closed": ends.closed}
     if plan.decoder == "beam":
-        return beam(scores, width, instances=instances, **fixed)
+        weight = LENGTH_WEIGHT if plan.dominance else 0.0
+        return beam(
+            scores, width, instances=instances, dominance=plan.dominance, length_weight=weight, **fixed
+        )
     where = coordinates.to(scores.start.device)
     if plan.decoder == "greedy":
         drawn = greedy(scores, coordinates=where, log_probabilities=False, **fixed)
