@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Torch's threads spin while they wait for each other, and on a busy machine the one waited for may not be
-# running: with two threads on two busy cores the network took twenty times as long. A short spin costs nothing
-# when the cores are free. Only a default, and only where torch is not loaded yet.
+# running: with two threads on two busy cores the network took twenty times as long. A short spin costs
+# nothing when the cores are free. Only a default, and only where torch is not loaded yet.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
