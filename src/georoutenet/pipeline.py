@@ -319,8 +319,11 @@ def solve_instance(instance: Instance, options: Options, tour: Tour | None = Non
 
 def preload(device: str = "auto") -> None:
     """Import and compile now what ``solve`` would otherwise load within its time limit."""
-    choose_device(device)
     _load_compiled(Ends(1))
+    if choose_device(device) == "cpu":
+        from georoutenet.decode import compile_decoders
+
+        compile_decoders()
 
 
 def _numba_import() -> float:

@@ -2,7 +2,7 @@
 
 from georoutenet.decode.common import Decoded
 from georoutenet.decode.costs import Costs, tour_costs
-from georoutenet.decode.decoders import beam, greedy, rollout, sample
+from georoutenet.decode.decoders import beam, compile_decoders, greedy, rollout, sample
 from georoutenet.decode.replay import replay
 from georoutenet.decode.views import make_views, solve_views
 
@@ -10,6 +10,7 @@ __all__ = [
     "Costs",
     "Decoded",
     "beam",
+    "compile_decoders",
     "greedy",
     "make_views",
     "replay",

@@ -192,3 +192,15 @@ def rollout(start: Tensor, logits: Tensor, samples: int, seed: int | Tensor) -> 
     if whole("samples", samples, least=0) == 0:
         return best
     return torch.cat([sample(scores, samples, seed=seed).tours, best], dim=1)
+
+
+def compile_decoders() -> None:
+    """Decode four cities, so that the CPU kernels are compiled or read from their cache."""
+    scores = Scores(torch.zeros(1, 4).log_softmax(1), torch.zeros(1, 4, 4))
+    square = torch.tensor([[[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]], dtype=torch.float64)
+    greedy(scores)
+    beam(scores, 2, coordinates=square)
+    beam(scores, 2, coordinates=square, dominance=True, length_weight=1.0)
+    next_city = ((torch.arange(4) + 1) % 4).view(1, 4, 1)
+    ahead = Scores(scores.start, torch.zeros(1, 4, 1), next_city, lambda b, i, j: torch.zeros(len(b)))
+    greedy(ahead, coordinates=square)
