@@ -163,25 +163,6 @@ def memory_available(device: str) -> int:
         return 4 << 30
 
 
-def choose_device(device: str) -> str:
-    """``auto`` is the GPU where there is one; anything else is checked."""
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except (RuntimeError, TypeError):
-        raise InputError(f"unknown device {device!r}; allowed: auto, cpu, cuda, cuda:N") from None
-    if kind not in ("cpu", "cuda"):
-        raise InputError(f"unknown device {device!r}; allowed: auto, cpu, cuda, cuda:N")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            f"device {device!r} was asked for, but there is no CUDA device; allowed here: auto, cpu"
-        )
-    return device
-
-
 def choose_weights(weights: str | Path, n: int) -> str | Path:
     """``auto`` is the packaged policy trained on the size nearest to ``n``."""
     from georoutenet.model.weights import packaged_weights

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from georoutenet.device import choose_device
 from georoutenet.errors import InputError
 from georoutenet.improve.curve import space_filling_curve
 from georoutenet.improve.path import Ends
@@ -22,7 +23,6 @@ from georoutenet.neural import (
     NETWORK,
     Plan,
     check_memory,
-    choose_device,
     choose_weights,
     load,
     make_plan,
@@ -160,7 +160,7 @@ class Group:
             return None
         self._report("load")
         began = time.perf_counter()
-        device = choose_device(options.device)
+        device = str(choose_device(options.device))
         plan = options.plan(self.n, device)
         policy = options.weights
         if isinstance(policy, (str, Path)):
@@ -320,7 +320,7 @@ def solve_instance(instance: Instance, options: Options, tour: Tour | None = Non
 def preload(device: str = "auto") -> None:
     """Import and compile now what ``solve`` would otherwise load within its time limit."""
     _load_compiled(Ends(1))
-    if choose_device(device) == "cpu":
+    if choose_device(device).type == "cpu":
         from georoutenet.decode import compile_decoders
 
         compile_decoders()

@@ -26,6 +26,7 @@ from georoutenet.decode.beam_task import cheapest
 from georoutenet.decode.common import whole
 from georoutenet.decode.costs import as_costs
 from georoutenet.decode.views import Decoder
+from georoutenet.device import choose_device
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate.datasets import Dataset, dataset
 from georoutenet.evaluate.references import has_references, load_references
@@ -152,21 +153,6 @@ def consecutive(sizes: Sequence[int], batch: int) -> list[tuple[int, int]]:
         else:
             ranges.append((position, position + 1))
     return ranges
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is a device, else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N") from None
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r} was asked for; {torch.cuda.device_count()} CUDA devices are here")
-    return device
 
 
 class _Problems:

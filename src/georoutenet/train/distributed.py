@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from georoutenet.device import choose_device
 from georoutenet.errors import InputError
 
 
@@ -59,15 +60,11 @@ class Processes:
 
 def join_processes(device: str) -> tuple[Processes, torch.device]:
     """Join the other processes of a ``torchrun``, if there are any; the device this process works on."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"device {device!r} was asked for, but no CUDA device is available")
+    place = choose_device(device)
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        return Processes(), torch.device(device)
+        return Processes(), place
     rank = int(os.environ["RANK"])
-    place = torch.device(device)
     if place.type == "cuda":
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
