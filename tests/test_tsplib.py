@@ -428,10 +428,10 @@ def test_download_and_resume(mirror: Mirror, tmp_path: Path, monkeypatch: pytest
     ("answer", "message"),
     [
         (None, "one.tsp: the server answered 404"),
-        (gzip.compress(b"other"), "one.tsp: other contents than published"),
+        (gzip.compress(b"other", mtime=0), "one.tsp: other contents than published"),
         (b"not gzip", "one.tsp: broken gzip data"),
-        (gzip.compress(FILES["one.tsp"])[:-9], "one.tsp: broken gzip data"),
-        (gzip.compress(FILES["one.tsp"])[:20] + b"\xff" * 40, "one.tsp: broken gzip data"),
+        (gzip.compress(FILES["one.tsp"], mtime=0)[:-9], "one.tsp: broken gzip data"),
+        (gzip.compress(FILES["one.tsp"], mtime=0)[:20] + b"\xff" * 40, "one.tsp: broken gzip data"),
         (b"", "one.tsp: other contents"),
     ],
 )
