@@ -12,6 +12,9 @@ from torch import Tensor
 
 from georoutenet.decode.common import FLOOR
 
+FUSED_CITIES = 1024
+"""Up to this many cities float32 scores on CUDA are replayed by the kernels of `replay_triton`."""
+
 
 def replay(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``(B, M)`` (Eq. candidate_logprob) and path entropies ``(B, M)`` (Eq. path_entropy).
@@ -19,6 +22,16 @@ def replay(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor
     ``start (B, n)`` holds log-probabilities, ``logits (B, n, n)`` directed edge logits, ``tours (B, M, n)``
     permutations. Differentiable in ``start`` and ``logits``; computes in their dtype.
     """
+    is_single = start.dtype == logits.dtype == torch.float32
+    if logits.is_cuda and is_single and logits.shape[1] <= FUSED_CITIES:
+        from georoutenet.decode.replay_triton import replay_fused
+
+        return replay_fused(start, logits, tours)
+    return replay_reference(start, logits, tours)
+
+
+def replay_reference(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
+    """`replay` as one expression over ``(B, M, n, n)``, for any device and dtype."""
     batch, tours_per_instance, n = tours.shape
     steps = torch.arange(n, device=tours.device).expand(batch, tours_per_instance, n)
     position = torch.empty_like(tours).scatter(2, tours, steps)  # (B, M, n): when each city is visited
