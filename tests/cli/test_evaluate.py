@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
 def test_evaluate_says_what_it_found(weights: Path) -> None:
     done = run("evaluate", weights, "--set", "test20", "--limit", 5, "--device", "cpu", "--batch", 2)
     assert done.exit_code == 0, done.output
-    results = read_results("results/tiny/test20-greedy-first-5.csv")
+    results = read_results("results/tiny/test20-greedy-first-5.csv.gz")
     assert len(results) == 5
     assert "tiny on test20: greedy" in done.stdout
     assert "5 of the 10000 in the set" in done.stdout
@@ -41,20 +41,54 @@ def test_evaluate_says_what_it_found(weights: Path) -> None:
     assert "instances/s" in done.stdout
     assert "network" in done.stdout
     assert "peak memory" not in done.stdout  # a CPU has none of its own
+    assert "improve" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("written")
+    again = run("evaluate", weights, "--set", "test20", "--limit", 5, "--device", "cpu", "--batch", 2)
+    assert again.stdout.splitlines()[:-1] == done.stdout.splitlines()[:-1]
+    assert again.stdout.splitlines()[-1].startswith("kept")
 
 
 def test_evaluate_with_all_options(weights: Path) -> None:
     options = (
-        "--set test20 --limit 2 --decoder beam --beam-width 12 --views 3 --batch 2 --device cpu --seed 4"
+        "--set test20 --limit 2 --decoder beam --beam-width 12 --views 3 --batch 2 --device cpu --seed 4 "
+        "--improve 0.01"
     )
     done = run(
         "evaluate", weights, *options.split(), "--precision", "bfloat16", "--out", "x/y.csv.gz", "--fresh"
     )
     assert done.exit_code == 0, done.output
     header = read_results("x/y.csv.gz").header
-    said = [header[key] for key in ("decoder", "width", "views", "seed", "precision", "batch")]
-    assert said == ["beam", "12", "3", "4", "bfloat16", "2"]
-    assert "beam, width 12, 3 views" in done.stdout
+    said = [header[key] for key in ("decoder", "width", "views", "seed", "precision", "batch", "improve")]
+    assert said == ["beam", "12", "3", "4", "bfloat16", "2", "0.01"]
+    assert "beam, width 12, 3 views, 0.01 s of local search" in done.stdout
+    assert ", improve 0.0" in done.stdout
+
+
+def test_many_sets_and_decoders_in_one_command(weights: Path) -> None:
+    options = ("--set", "test20,ring50", "--decoder", "greedy,beam-4", "--limit", 2, "--device", "cpu")
+    done = run("evaluate", weights, *options, "--out", "here")
+    assert done.exit_code == 0, done.output
+    names = {
+        f"{name}-{each}-first-2.csv.gz" for name in ("test20", "ring50") for each in ("greedy", "beam-4")
+    }
+    assert {each.name for each in Path("here").iterdir()} == names
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["test20", "Greedy"],
+        ["test20", "Beam-4"],
+        ["ring50", "Greedy"],
+        ["ring50", "Beam-4"],
+    ]
+    gap = read_results("here/ring50-beam-4-first-2.csv.gz").gaps.mean()
+    assert lines[3].split()[2] == f"{gap:.4f}"
+    Path("here/ring50-greedy-first-2.csv.gz").unlink()
+    kept = Path("here/test20-greedy-first-2.csv.gz").stat().st_mtime_ns
+    assert run("evaluate", weights, *options, "--out", "here").exit_code == 0
+    assert {each.name for each in Path("here").iterdir()} == names
+    assert Path("here/test20-greedy-first-2.csv.gz").stat().st_mtime_ns == kept
+    refused = run("evaluate", weights, *options, "--out", "one.csv")
+    assert refused.exit_code == 2
+    assert "name a folder" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -63,6 +97,8 @@ def test_evaluate_with_all_options(weights: Path) -> None:
         ("--set val51", "unknown data set 'val51'"),
         ("--set test20 --decoder best", "unknown decoder 'best'"),
         ("--set test20 --device abacus", "unknown device"),
+        ("--set test20 --decoder greedy,beam-x", "unknown decoder 'beam-x'"),
+        ("--set test20,,val50", "unknown data set ''"),
     ],
 )
 def test_evaluate_refuses(weights: Path, options: str, message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate import datasets
-from georoutenet.evaluate.datasets import DATASETS, Dataset, Role, dataset, digest
+from georoutenet.evaluate.datasets import DATASETS, SHIFT, Dataset, Role, dataset, digest, parse_sets
 from georoutenet.generate import uniform
 
 RANDOM = [name for name, each in DATASETS.items() if each.is_random]
@@ -167,3 +167,15 @@ def test_tsplib_instances():
 def test_importing_the_module_does_not_import_torch():
     code = f"import sys, {datasets.__name__}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sets_by_name_and_by_group() -> None:
+    assert parse_sets("val50") == ["val50"]
+    assert parse_sets("test20, paper,val50") == ["test20", "val50", "diag100", "tsplib36"]
+    held_out = [each.name for each in DATASETS.values() if each.role is Role.HELD_OUT and each.is_random]
+    assert parse_sets("shift") == held_out
+    for shape, sizes in SHIFT.items():
+        for n, name in sizes.items():
+            assert (DATASETS[name].n, DATASETS[name].generator) == (n, shape)
+    with pytest.raises(InputError, match="unknown data set 'val51'; known: val50, .* groups paper, shift"):
+        parse_sets("paper,val51")

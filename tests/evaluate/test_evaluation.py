@@ -9,11 +9,13 @@ import torch
 
 from georoutenet.decode import greedy, solve_views
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate import evaluation
+from georoutenet.evaluate import batch_solver, machine
+from georoutenet.evaluate.batch_solver import batch_size, consecutive
 from georoutenet.evaluate.datasets import dataset
-from georoutenet.evaluate.evaluation import Settings, choose_device, consecutive, evaluate, summarize
+from georoutenet.evaluate.evaluation import choose_device, default_file, evaluate, summarize, weights_name
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, Row, read_results
+from georoutenet.evaluate.settings import Settings
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.policy import Policy
@@ -42,7 +44,7 @@ def weights(tmp_path: Path) -> Path:
 
 def run(weights: Path, set_name: str = "test20", name: str = "out.csv", **settings: object) -> Results:
     out = weights.parent / name
-    return evaluate(weights, set_name, out, Settings(**settings), device="cpu")  # type: ignore[arg-type]
+    return evaluate(weights, set_name, out, Settings(**settings), device="cpu", fresh=True)  # type: ignore[arg-type]
 
 
 def test_lengths_are_those_of_the_greedy_tours(weights: Path) -> None:
@@ -105,6 +107,77 @@ def test_views_are_those_of_the_decoder(weights: Path) -> None:
     assert found.lengths is not None
     np.testing.assert_allclose(results.lengths, found.lengths[:, 0], atol=1e-8)
     assert results.header["inputs"] == "each view fills the unit square"
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "beam"])
+def test_local_search_shortens_the_decoded_tours(weights: Path, decoder: str) -> None:
+    plain = run(weights, limit=4, batch=2, decoder=decoder, width=4)
+    better = run(weights, limit=4, batch=2, decoder=decoder, width=4, improve=0.02)
+    assert (better.lengths <= plain.lengths + 1e-9).all()
+    assert better.gaps.mean() < 1.0 < plain.gaps.mean()
+    assert (better.gaps > -1e-4).all()
+    assert (plain.header["improve"], better.header["improve"]) == ("", "0.02")
+    assert (plain.improve_seconds == 0).all()
+    for row in better.rows:
+        assert 0.019 < row.improve_seconds < row.seconds - row.network_seconds
+    summary = summarize(better)
+    parts = summary.network_seconds + summary.decode_seconds + summary.improve_seconds
+    assert parts == pytest.approx(summary.seconds)
+    assert summary.decode_seconds > 0
+
+
+def test_local_search_under_the_integer_rule(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cities = np.round(np.random.default_rng(0).random((51, 2)) * 100)
+    instance = Instance(cities, name="eil51", rule=DistanceRule.EUC_2D)
+    (weights.parent / "eil51.tsp").write_text(format_tsp(instance))
+    monkeypatch.setenv("GEOROUTENET_TSPLIB", str(weights.parent))
+    plain, better = (run(weights, "tsplib36", limit=1, improve=seconds) for seconds in (0.0, 0.05))
+    assert better.rows[0].length < plain.rows[0].length
+    assert better.rows[0].length == int(better.rows[0].length)
+
+
+def test_a_finished_file_is_kept(weights: Path) -> None:
+    out = weights.parent / "done.csv"
+    first = evaluate(weights, "test20", out, Settings(limit=3), device="cpu")
+    before = out.stat().st_mtime_ns
+    again = evaluate(weights, "test20", out, Settings(limit=3, batch=2), device="cpu")
+    assert out.stat().st_mtime_ns == before
+    assert again.rows == first.rows
+    for other in ({"limit": 4}, {"limit": 3, "views": 2}, {"limit": 3, "improve": 0.1}):
+        with pytest.raises(InputError, match="done.csv was made with other settings .*--fresh replaces it"):
+            evaluate(weights, "test20", out, Settings(**other), device="cpu")  # type: ignore[arg-type]
+    evaluate(weights, "test20", out, Settings(limit=4), device="cpu", fresh=True)
+    assert len(read_results(out)) == 4
+
+
+def test_other_weights_are_other_results(weights: Path) -> None:
+    out = weights.parent / "done.csv"
+    evaluate(weights, "test20", out, Settings(limit=3), device="cpu")
+    with pytest.raises(InputError, match="sha256"):
+        evaluate(tiny(weights, "nar4tsp"), "test20", out, Settings(limit=3), device="cpu")
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    settings = Settings(decoder="beam", width=100)
+    assert default_file("w.safetensors", "val50", settings) == Path("results/w/val50-beam-100.csv.gz")
+    assert default_file("w", "tsplib36", settings, Path("x")) == Path("x/tsplib36-beam-100.csv")
+    (tmp_path / "val50-beam-100.csv").write_text("")  # from before files were compressed
+    assert default_file("w", "val50", settings, tmp_path).name == "val50-beam-100.csv"
+    assert weights_name("runs/nar4tsp-pg/best.safetensors") == "nar4tsp-pg"
+    assert weights_name("georoutenet-50") == "georoutenet-50"
+
+
+def test_batches_of_the_protocol() -> None:
+    for name, settings, size in (
+        ("val50", {}, 128),
+        ("test1000", {}, 128),
+        ("tsplib36", {}, 1),
+        ("val50", {"statistics": "batch"}, 128),
+        ("test200", {"statistics": "batch"}, 128),
+        ("test1000", {"statistics": "batch"}, 5),
+        ("test1000", {"statistics": "batch", "batch": 7}, 7),
+    ):
+        assert batch_size(dataset(name), Settings(**settings)) == size  # type: ignore[arg-type]
 
 
 class Killed(Exception):
@@ -183,7 +256,7 @@ def test_what_is_no_tour_is_never_measured(weights: Path, monkeypatch: pytest.Mo
         found.tours[0, 0, 0] = found.tours[0, 0, 1]
         return found
 
-    monkeypatch.setattr(evaluation, "greedy", broken)
+    monkeypatch.setattr(batch_solver, "greedy", broken)
     with pytest.raises(
         GeoRouteNetError, match="test20-0: the decoder returned no tour: the tour visits city"
     ):
@@ -191,7 +264,7 @@ def test_what_is_no_tour_is_never_measured(weights: Path, monkeypatch: pytest.Mo
 
 
 def test_a_set_without_references_has_lengths_only(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "has_references", lambda name: False)
+    monkeypatch.setattr(batch_solver, "has_references", lambda name: False)
     results = run(weights, limit=3)
     assert np.isnan(results.gaps).all()
     assert summarize(results).gap is None
@@ -206,35 +279,14 @@ def test_summary() -> None:
     assert (summary.instances, summary.length) == (2, 10.5)
     assert (summary.seconds, summary.network_seconds, summary.decode_seconds) == (1.0, 0.5, 0.5)
     assert math.isnan(summarize(Results({}, [Row("a", 5, 11, 10)])).seconds)
+    searched = summarize(Results({}, [Row("a", 5, 11, 10, 1.0, 0.5, 0.25)]))
+    assert (searched.improve_seconds, searched.decode_seconds) == (0.25, 0.25)
 
 
 def test_consecutive() -> None:
     assert consecutive([5] * 7, 3) == [(0, 3), (3, 6), (6, 7)]
     assert consecutive([5, 5, 6, 6, 6, 5], 2) == [(0, 2), (2, 4), (4, 5), (5, 6)]
     assert consecutive([], 4) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"decoder": "best"}, "unknown decoder 'best'; allowed: greedy, sample, beam"),
-        ({"statistics": "x"}, "unknown statistics 'x'; allowed: frozen, batch"),
-        ({"precision": "int8"}, "unknown precision 'int8'; allowed: float32, bfloat16"),
-        ({"width": 0}, "width must be a whole number of at least 1"),
-        ({"limit": 0}, "limit must be"),
-        ({"batch": 0}, "batch must be"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Settings(**settings)  # type: ignore[arg-type]
-
-
-def test_labels_tell_settings_apart() -> None:
-    assert Settings().label == "greedy"
-    assert Settings(decoder="beam", width=100, views=8).label == "beam-100-views-8"
-    other = Settings(decoder="sample", statistics="batch", precision="bfloat16", limit=3)
-    assert other.label == "sample-1000-batch-bfloat16-first-3"
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +300,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_commit_is_that_of_this_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no git
-    assert evaluation.commit() == ""
+    assert machine.commit() == ""
 
 
 @pytest.mark.gpu

@@ -23,7 +23,7 @@ from georoutenet.evaluate.results import (
 
 HEADER = {"weights": "tiny", "set": "val50", "width": "", "date": "2026-01-01"}
 ROWS = [
-    Row("val50-0", 50, 5.5, 5.0, 0.25, 0.125),
+    Row("val50-0", 50, 5.5, 5.0, 0.25, 0.125, 0.0625),
     Row("val50-1", 50, 6.123456789123, math.nan),
     Row("a, b", 3, 426.0, 426.0, 0.5),
 ]
@@ -41,6 +41,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     np.testing.assert_allclose(read.gaps, [10.0, math.nan, 0.0])
     np.testing.assert_array_equal(read.seconds, [0.25, math.nan, 0.5])
     np.testing.assert_array_equal(read.network_seconds, [0.125, math.nan, math.nan])
+    np.testing.assert_array_equal(read.improve_seconds, [0.0625, 0.0, 0.0])
     assert [each.name for each in path.parent.iterdir()] == [name]
 
 
@@ -49,10 +50,18 @@ def test_the_file_is_plain_text() -> None:
     assert lines[:3] == [
         "# georoutenet-results 1",
         "# set: x",
-        "instance,n,length,reference,gap,seconds,network_seconds",
+        "instance,n,length,reference,gap,seconds,network_seconds,improve_seconds",
     ]
-    assert lines[3] == "val50-0,50,5.5,5,10,0.25,0.125"
-    assert lines[4] == "val50-1,50,6.123456789,,,,"
+    assert lines[3] == "val50-0,50,5.5,5,10,0.25,0.125,0.0625"
+    assert lines[4] == "val50-1,50,6.123456789,,,,,0"
+
+
+def test_files_without_local_search_are_read() -> None:
+    text = "# georoutenet-results 1\ninstance,n,length,reference,gap,seconds,network_seconds\na,5,2,1,100,0.5,0.25\n"
+    read = parse_results(text, "old")
+    assert read.rows == [Row("a", 5, 2.0, 1.0, 0.5, 0.25, 0.0)]
+    with pytest.raises(InputError, match="line 3: expected 7 columns, got 8"):
+        parse_results(text.replace("0.25", "0.25,0"), "old")
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
@@ -85,7 +94,7 @@ def test_any_lengths_survive(lengths: list[tuple[float, float]]) -> None:
         (",5.5,5,10,", ",5.5,5,,", "line 7: the gap is 10.000000 %, not empty"),
         (",5.5,5,10,", ",-5.5,5,10,", "a length is a finite number"),
         (",5.5,5,10,", ",x,5,10,", "line 7: could not convert"),
-        (",5.5,5,10,", ",5.5,5,", "expected 7 columns, got 6"),
+        (",5.5,5,10,", ",5.5,5,", "expected 8 columns, got 7"),
         ("val50-1,", "val50-0,", "line 8: val50-0 is there twice"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``georoutenet evaluate``: measure weights and a decoder on a data set."""
+"""``georoutenet evaluate``: measure weights and decoders on data sets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,30 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     weights: Annotated[str, typer.Argument(help="Packaged weights by name, or a .safetensors file.")],
-    set_name: Annotated[str, typer.Option("--set", help="A data set; see 'georoutenet data list'.")],
-    decoder: Annotated[str, typer.Option("--decoder", help="greedy, beam or sample.")] = "greedy",
+    sets: Annotated[
+        str,
+        typer.Option(
+            "--set",
+            help="One data set or several, as in val50,test20; see 'georoutenet data list'. "
+            "paper and shift stand for the sets of the paper and for the held-out ones.",
+        ),
+    ],
+    decoder: Annotated[
+        str,
+        typer.Option(
+            "--decoder",
+            help="greedy, beam or sample, or several, as in greedy,beam-100,beam-1000-views-8-improve-0.1.",
+        ),
+    ] = "greedy",
     beam_width: Annotated[
         int, typer.Option("--beam-width", min=1, help="Beams or samples per instance, all views together.")
     ] = 1000,
     views: Annotated[
         int, typer.Option("--views", min=1, help="Rotated and reflected copies that share the width.")
     ] = 1,
+    improve: Annotated[
+        float, typer.Option("--improve", min=0.0, help="Seconds of local search per instance after decoding.")
+    ] = 0.0,
     statistics: Annotated[
         str, typer.Option("--statistics", help="Of NAR4TSP's norms: frozen, or batch as the paper has it.")
     ] = "frozen",
@@ -36,49 +52,59 @@ def evaluate(
     precision: Annotated[
         str, typer.Option("--precision", help="Of the network's products: float32 or bfloat16.")
     ] = "float32",
-    seed: Annotated[int, typer.Option("--seed", help="Of sampling and of random views.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of sampling, random views and local search.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Results, .csv or .csv.gz. Default: results/WEIGHTS/SET-DECODER.csv."),
+        typer.Option(
+            "--out",
+            help="A .csv or .csv.gz file for one result, a folder for any number. Default: results/WEIGHTS.",
+        ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh/--resume", help="Start again, or go on where a killed run stopped.")
+        bool,
+        typer.Option("--fresh/--resume", help="Measure again, or keep what is there and go on after it."),
     ] = False,
 ) -> None:
-    """Solve a data set and write one row per instance; print the mean gap with its interval and the speed."""
+    """Solve data sets and write one row per instance; print the mean gap with its interval and the speed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from georoutenet.evaluate.evaluation import Settings, default_file
+    from georoutenet.device import choose_device
+    from georoutenet.evaluate.datasets import parse_sets
+    from georoutenet.evaluate.evaluation import default_file
     from georoutenet.evaluate.evaluation import evaluate as run
+    from georoutenet.evaluate.settings import parse_decoder
+    from georoutenet.model.weights import load_policy
 
-    settings = Settings(
-        decoder=decoder,
-        width=beam_width,
-        views=views,
-        statistics=statistics,
-        limit=limit,
-        batch=batch,
-        precision=precision,
-        seed=seed,
-    )
-    path = out or default_file(weights, set_name, settings)
-    if path.suffixes[-1:] != [".csv"] and path.suffixes[-2:] != [".csv", ".gz"]:
-        raise typer.BadParameter(f"{path}: results end in .csv or .csv.gz", param_hint="--out")
+    others = {"width": beam_width, "views": views, "improve": improve, "statistics": statistics}
+    others |= {"limit": limit, "batch": batch, "precision": precision, "seed": seed}
+    settings = [parse_decoder(each.strip(), **others) for each in decoder.split(",")]
+    tasks = [(name, each) for name in parse_sets(sets) for each in settings]
+    as_file = out is not None and bool(out.suffix) and not out.is_dir()
+    if out is not None and as_file:
+        if not out.name.endswith((".csv", ".csv.gz")):
+            raise typer.BadParameter(f"{out}: results end in .csv or .csv.gz", param_hint="--out")
+        if len(tasks) > 1:
+            raise typer.BadParameter(
+                f"{out} is one file for {len(tasks)} results; name a folder", param_hint="--out"
+            )
+    policy = load_policy(weights, choose_device(device))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{set_name} {settings.label}", total=None)
-        results = run(
-            weights,
-            set_name,
-            path,
-            settings,
-            device=device,
-            fresh=fresh,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    typer.echo(_report(results))
-    typer.echo(f"written     {path}")
+    for set_name, each in tasks:
+        path = out if out is not None and as_file else default_file(weights, set_name, each, out)
+        there = path.exists() and not fresh
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"{set_name} {each.label}", total=None)
+
+            def report(done: int, total: int, bar: Progress = bar, task: int = task) -> None:
+                bar.update(task, completed=done, total=total)  # type: ignore[arg-type]
+
+            results = run(
+                weights, set_name, path, each, device=device, policy=policy, fresh=fresh, progress=report
+            )
+        typer.echo(_report(results) if len(tasks) == 1 else _line(results))
+        if len(tasks) == 1:
+            typer.echo(f"{'kept       ' if there else 'written    '} {path}")
 
 
 def _report(results: Results) -> str:
@@ -88,8 +114,9 @@ def _report(results: Results) -> str:
     header, summary = results.header, summarize(results)
     width = f", width {header['width']}" if header["width"] else ""
     views = f", {header['views']} views" if header["views"] != "1" else ""
+    improve = f", {header['improve']} s of local search" if header.get("improve") else ""
     lines = [
-        f"{header['weights']} on {header['set']}: {header['decoder']}{width}{views}",
+        f"{header['weights']} on {header['set']}: {header['decoder']}{width}{views}{improve}",
         f"device      {header['device']}, {header['precision']}, batch {header['batch']}, "
         f"{header['threads']} CPU threads",
         f"instances   {header['instances'].replace('of', 'of the')} in the set",
@@ -102,10 +129,24 @@ def _report(results: Results) -> str:
         lines.append(f"mean gap    {summary.gap.mean:.4f} %, {interval} ({how})")
     lines.append(f"mean length {summary.length:.6f}")
     if summary.seconds > 0:
+        parts = f"network {summary.network_seconds:.2f} s, decode {summary.decode_seconds:.2f} s"
+        if summary.improve_seconds > 0:
+            parts += f", improve {summary.improve_seconds:.2f} s"
         lines.append(
             f"throughput  {summary.instances / summary.seconds:,.1f} instances/s in {summary.seconds:.2f} s "
-            f"(network {summary.network_seconds:.2f} s, decode {summary.decode_seconds:.2f} s)"
+            f"({parts})"
         )
     if memory := header.get("peak_device_bytes"):
         lines.append(f"peak memory {int(memory) / 2**20:,.0f} MiB on the device")
     return "\n".join(lines)
+
+
+def _line(results: Results) -> str:
+    """One of many results."""
+    from georoutenet.evaluate.evaluation import summarize
+    from georoutenet.evaluate.tables import decoder_name
+
+    summary = summarize(results)
+    gap = f"{'unknown':>9}  " if summary.gap is None else f"{summary.gap.mean:9.4f} %"
+    seconds = f"{summary.seconds:9.2f} s" if summary.seconds > 0 else ""
+    return f"{results.header['set']:13} {decoder_name(results.header):30} {gap}{seconds}"

@@ -136,6 +136,21 @@ def dataset(name: str) -> Dataset:
     return DATASETS[name]
 
 
+def parse_sets(text: str) -> list[str]:
+    """Names from a list such as ``val50,test20``; the groups in ``GROUPS`` stand for their sets."""
+    names: list[str] = []
+    for word in text.split(","):
+        for name in GROUPS.get(word.strip(), (word.strip(),)):
+            if name not in DATASETS:
+                known = ", ".join(DATASETS)
+                raise InputError(
+                    f"unknown data set {name!r}; known: {known}, and the groups {', '.join(GROUPS)}"
+                )
+            if name not in names:
+                names.append(name)
+    return names
+
+
 _SHAPES = {
     "clustered": "Gaussian clusters",
     "explosion": "a disk blown empty",
@@ -237,3 +252,14 @@ _SHA256 = {
 
 DATASETS = _table()
 """Every data set by name, in the order of the protocol."""
+
+SHIFT = {
+    "uniform": {n: f"test{n}" for n in (20, 50, 100, 200, 500, 1000)},
+    **{shape: {n: f"{shape}{n}" for n in (50, 100, 200)} for shape in _SHAPES},
+}
+"""The held-out sets by distribution and size: a change in size, in distribution, or in both."""
+GROUPS = {
+    "paper": ("val50", "diag100", "tsplib36"),
+    "shift": tuple(name for sizes in SHIFT.values() for name in sizes.values()),
+}
+"""Sets that are run together: those of the paper's tables, and those of the grid."""

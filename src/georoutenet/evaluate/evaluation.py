@@ -4,94 +4,59 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import platform
-import subprocess
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from georoutenet import __version__
-from georoutenet.decode import beam, greedy, sample, solve_views
-from georoutenet.decode.beam_task import cheapest
-from georoutenet.decode.common import whole
-from georoutenet.decode.costs import as_costs
-from georoutenet.decode.views import Decoder
 from georoutenet.device import choose_device
-from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.errors import InputError
+from georoutenet.evaluate.batch_solver import (
+    BatchSolver,
+    Problems,
+    batch_size,
+    checked_length,
+    consecutive,
+)
 from georoutenet.evaluate.datasets import Dataset, dataset
-from georoutenet.evaluate.references import has_references, load_references
-from georoutenet.evaluate.results import PartialResults, Results, Row
+from georoutenet.evaluate.machine import commit, device_name, today
+from georoutenet.evaluate.results import PartialResults, Results, Row, read_results
+from georoutenet.evaluate.settings import Settings
 from georoutenet.evaluate.statistics import Interval, bootstrap_mean
 from georoutenet.instance import Instance
-from georoutenet.model.policy import STATISTICS, Policy
-from georoutenet.model.scores import Scores
+from georoutenet.model.policy import Policy
 from georoutenet.model.weights import find_weights, load_policy, read_card
-from georoutenet.tour import check_tour, tour_length
 
-PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 Progress = Callable[[int, int], None]
 """Called with the number of instances done and their total."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a set is solved. ``batch = None`` is the protocol's: 128 on random sets, 1 on TSPLIB."""
-
-    decoder: str = "greedy"
-    width: int = 1000
-    """Beams or samples of an instance, all views together; greedy has none."""
-    views: int = 1
-    """1: the instance as it is. More: rotated and reflected copies share the width."""
-    statistics: str = "frozen"
-    """Of NAR4TSP's norms; GeoRouteNet has none."""
-    limit: int | None = None
-    """Only this many instances, from the first on."""
-    batch: int | None = None
-    precision: str = "float32"
-    seed: int = 0
-    """Of sampling, and of the views after the eight of the square."""
-
-    def __post_init__(self) -> None:
-        for name, allowed in (
-            ("decoder", get_args(Decoder)),
-            ("statistics", STATISTICS),
-            ("precision", PRECISIONS),
-        ):
-            if getattr(self, name) not in allowed:
-                given = getattr(self, name)
-                raise InputError(f"unknown {name} {given!r}; allowed: {', '.join(allowed)}")
-        for name in ("width", "views", "limit", "batch"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
-
-    @property
-    def label(self) -> str:
-        """Short and usable in a file name: ``greedy``, ``beam-1000``, ``beam-1000-views-8``."""
-        parts = [self.decoder if self.decoder == "greedy" else f"{self.decoder}-{self.width}"]
-        if self.views > 1:
-            parts.append(f"views-{self.views}")
-        if self.statistics != "frozen":
-            parts.append(self.statistics)
-        if self.precision != "float32":
-            parts.append(self.precision)
-        if self.limit is not None:
-            parts.append(f"first-{self.limit}")
-        return "-".join(parts)
+RESULT_KEYS = (
+    *("sha256", "set", "instances", "decoder", "width", "views"),
+    *("improve", "seed", "statistics", "precision"),
+)
+"""What decides the tours: files that differ in one of these hold different results."""
 
 
-def default_file(weights: str | Path, set_name: str, settings: Settings) -> Path:
-    """Where the results go unless the user says otherwise."""
-    return Path("results") / Path(weights).stem / f"{set_name}-{settings.label}.csv"
+def weights_name(weights: str | Path) -> str:
+    """The name of packaged weights or of a file; ``best`` and ``last`` are called after their run."""
+    path = Path(weights)
+    return path.resolve().parent.name if path.stem in ("best", "last") else path.stem
+
+
+def file_name(set_name: str, settings: Settings) -> str:
+    """``val50-beam-1000.csv.gz``; TSPLIB's few rows are not compressed."""
+    return f"{set_name}-{settings.label}.csv" + (".gz" if dataset(set_name).is_random else "")
+
+
+def default_file(weights: str | Path, set_name: str, settings: Settings, folder: Path | None = None) -> Path:
+    """Where the results go unless the user says otherwise: to a file that is there, compressed or not."""
+    folder = folder or Path("results") / weights_name(weights)
+    name = file_name(set_name, settings)
+    other = name.removesuffix(".gz") if name.endswith(".gz") else f"{name}.gz"
+    return folder / (other if (folder / other).exists() and not (folder / name).exists() else name)
 
 
 def evaluate(
@@ -101,32 +66,32 @@ def evaluate(
     settings: Settings | None = None,
     *,
     device: str = "auto",
+    policy: Policy | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
 ) -> Results:
-    """Solve the instances of a set and write their results to ``path``.
+    """Solve the instances of a set and write their results to ``path``; ``policy`` are the loaded weights.
 
     Rows are appended to ``path.partial`` batch by batch; the same call goes on after the last whole batch.
-    The first batch is solved once before the clock starts, so compilation is not measured.
+    A finished file with the same settings is read and returned. Compilation is not measured.
     """
     settings = settings or Settings()
     data = dataset(set_name)
     place = choose_device(device)
-    problems = _Problems(data, settings.limit)
-    batches = list(consecutive(problems.sizes, settings.batch or default_batch(data)))
     header = _header(weights, data, settings, place)
+    if Path(path).exists() and not fresh:
+        return _finished(path, header)
+    problems = Problems(data, settings.limit)
+    batches = list(consecutive(problems.sizes, batch_size(data, settings)))
     partial = PartialResults(path, header, fresh=fresh)
     # Whole batches only: draws and batch statistics depend on an instance's place in its batch.
     ends = [0, *(high for _, high in batches if high <= len(partial.rows))]
     partial.keep(ends[-1])
     left = batches[len(ends) - 1 :]
 
-    policy = load_policy(weights, place)
-    policy.statistics = settings.statistics
-    policy.compute_dtype = PRECISIONS[settings.precision]
-    solver = _Solver(policy, settings, place)
+    solver = BatchSolver(policy or load_policy(weights, place), settings, place)
     if left:
-        solver.solve(problems.take(*left[0]))
+        solver.warm_up(problems, left)
     if place.type == "cuda":
         torch.cuda.reset_peak_memory_stats(place)
     for low, high in left:
@@ -139,119 +104,34 @@ def evaluate(
     return partial.finish(peak_device_bytes=memory)
 
 
-def default_batch(data: Dataset) -> int:
-    return 128 if data.is_random else 1
-
-
-def consecutive(sizes: Sequence[int], batch: int) -> list[tuple[int, int]]:
-    """Ranges of at most ``batch`` neighboring instances of one size, in order."""
-    ranges: list[tuple[int, int]] = []
-    for position, size in enumerate(sizes):
-        low, high = ranges[-1] if ranges else (0, 0)
-        if ranges and high - low < batch and sizes[low] == size:
-            ranges[-1] = (low, position + 1)
-        else:
-            ranges.append((position, position + 1))
-    return ranges
-
-
-class _Problems:
-    """The first ``limit`` instances of a set, their sizes and references."""
-
-    def __init__(self, data: Dataset, limit: int | None) -> None:
-        self.count = data.count if limit is None else min(limit, data.count)
-        self.data = data
-        if data.is_random:
-            assert data.n is not None
-            self.sizes = [data.n] * self.count
-            known = has_references(data.name)
-            self.references = load_references(data.name).lengths if known else np.full(data.count, math.nan)
-        else:
-            self.instances = list(islice(data.instances(), self.count))
-            self.sizes = [instance.n for instance in self.instances]
-            optima = (math.nan if each.optimum is None else each.optimum for each in self.instances)
-            self.references = np.array(list(optima), dtype=np.float64)
-
-    def take(self, low: int, high: int) -> list[Instance]:
-        if not self.data.is_random:
-            return self.instances[low:high]
-        return [
-            Instance(self.data.coordinates[index], name=f"{self.data.name}-{index}")
-            for index in range(low, high)
-        ]
-
-
-class _Solver:
-    """The policy and decoder of one evaluation, with the time spent in the network kept apart."""
-
-    def __init__(self, policy: Policy, settings: Settings, device: torch.device) -> None:
-        self.policy, self.settings, self.device = policy, settings, device
-        self.network_seconds = 0.0
-
-    @torch.no_grad()
-    def solve(self, instances: list[Instance]) -> np.ndarray:
-        """One tour for each instance, ``(B, n)``. Instances have one size."""
-        settings = self.settings
-        if settings.views > 1:
-            found = solve_views(
-                self._score,
-                instances=instances,
-                views=settings.views,
-                decoder=settings.decoder,  # type: ignore[arg-type]  # checked by Settings
-                width=settings.width,
-                seed=settings.seed,
-                device=self.device,
+def _finished(path: str | Path, header: dict[str, str]) -> Results:
+    """The results that are there, unless they are others than those asked for."""
+    done = read_results(path)
+    for key in (*RESULT_KEYS, *(["batch"] if header["statistics"] == "batch" else [])):
+        there, here = done.header.get(key) or "none", header[key] or "none"
+        if there != here:
+            raise InputError(
+                f"{path} was made with other settings ({key}: {there} there, {here} here); "
+                "--fresh replaces it"
             )
-            return found.best().cpu().numpy()
-        # Random instances lie in the unit square and are taken as drawn; others are moved into it.
-        inputs = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
-        scores = self._score(torch.from_numpy(np.stack(inputs)).float().to(self.device))
-        if settings.decoder == "greedy":
-            tours = greedy(scores, log_probabilities=False).best()
-        elif settings.decoder == "beam":
-            tours = beam(scores, settings.width, instances=instances).best()
-        else:
-            drawn = sample(scores, settings.width, seed=settings.seed, log_probabilities=False).tours
-            costs = as_costs(len(instances), scores.n, self.device, instances=instances)
-            tours = cheapest(drawn, None, costs, 1).best()
-        return tours.cpu().numpy()
-
-    def _score(self, coordinates: Tensor) -> Scores:
-        self.wait()
-        begin = time.perf_counter()
-        scores: Scores = self.policy(coordinates)
-        self.wait()
-        self.network_seconds += time.perf_counter() - begin
-        return scores
-
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    return done
 
 
-def _measure(solver: _Solver, instances: list[Instance], references: np.ndarray) -> list[Row]:
-    solver.network_seconds = 0.0
-    begin = time.perf_counter()
-    tours = solver.solve(instances)
-    seconds = time.perf_counter() - begin
-    rows = []
-    for instance, tour, reference in zip(instances, tours, references, strict=True):
-        try:
-            length = float(tour_length(instance, check_tour(tour, instance.n)))
-        except InputError as error:
-            raise GeoRouteNetError(f"{instance.name}: the decoder returned no tour: {error}") from None
-        share = len(instances)
-        rows.append(
-            Row(
-                instance.name,
-                instance.n,
-                length,
-                float(reference),
-                seconds / share,
-                solver.network_seconds / share,
-            )
+def _measure(solver: BatchSolver, instances: list[Instance], references: np.ndarray) -> list[Row]:
+    solved = solver.solve(instances)
+    share = len(instances)
+    return [
+        Row(
+            instance.name,
+            instance.n,
+            checked_length(instance, tour),
+            float(reference),
+            solved.seconds / share,
+            solved.network_seconds / share,
+            solved.improve_seconds / share,
         )
-    return rows
+        for instance, tour, reference in zip(instances, solved.tours, references, strict=True)
+    ]
 
 
 def _header(weights: str | Path, data: Dataset, settings: Settings, device: torch.device) -> dict[str, str]:
@@ -261,7 +141,7 @@ def _header(weights: str | Path, data: Dataset, settings: Settings, device: torc
     objective = recipe.get("objective", "") if isinstance(recipe, dict) else ""
     count = data.count if settings.limit is None else min(settings.limit, data.count)
     return {
-        "weights": file.stem,
+        "weights": weights_name(file),
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "encoder": config.encoder,
         "objective": str(objective),
@@ -271,16 +151,17 @@ def _header(weights: str | Path, data: Dataset, settings: Settings, device: torc
         "decoder": settings.decoder,
         "width": "" if settings.decoder == "greedy" else str(settings.width),
         "views": str(settings.views),
+        "improve": f"{settings.improve:g}" if settings.improve else "",
         "seed": str(settings.seed),
         "statistics": settings.statistics if config.encoder == "nar4tsp" else "",
         "precision": settings.precision,
-        "batch": str(settings.batch or default_batch(data)),
+        "batch": str(batch_size(data, settings)),
         "device": device_name(device),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "georoutenet": __version__,
         "commit": commit(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": today(),
     }
 
 
@@ -289,40 +170,6 @@ def inputs(data: Dataset, settings: Settings) -> str:
     if settings.views > 1:
         return "each view fills the unit square"
     return "as drawn" if data.is_random else "normalized to the unit square"
-
-
-def device_name(device: torch.device) -> str:
-    """The GPU's or processor's name as it calls itself."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    """The commit of the checkout this package runs from, with ``+`` where files differ; else empty."""
-    folder = Path(__file__).resolve().parent.parent
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-        )
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # not some other project that an install lies in
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
-        return git("rev-parse", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 @dataclass(frozen=True)
@@ -335,10 +182,11 @@ class Summary:
     length: float
     seconds: float
     network_seconds: float
+    improve_seconds: float = 0.0
 
     @property
     def decode_seconds(self) -> float:
-        return self.seconds - self.network_seconds
+        return self.seconds - self.network_seconds - self.improve_seconds
 
 
 def summarize(results: Results) -> Summary:
@@ -349,4 +197,5 @@ def summarize(results: Results) -> Summary:
         float(results.lengths.mean()) if len(results) else math.nan,
         float(results.seconds.sum()),
         float(results.network_seconds.sum()),
+        float(results.improve_seconds.sum()),
     )

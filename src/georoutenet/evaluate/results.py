@@ -25,14 +25,15 @@ from georoutenet.errors import InputError
 from georoutenet.tour import gap
 
 FORMAT = "georoutenet-results 1"
-COLUMNS = ("instance", "n", "length", "reference", "gap", "seconds", "network_seconds")
+COLUMNS = ("instance", "n", "length", "reference", "gap", "seconds", "network_seconds", "improve_seconds")
+"""Files from before local search lack the last."""
 DECIMALS = 9
 """Of lengths in a file: sums of the same edges in another order agree to this."""
 GAP_DECIMALS = 6
 
 
 class Row(NamedTuple):
-    """One instance. ``seconds`` and its part ``network_seconds`` are a batch's time over its instances."""
+    """One instance. ``seconds`` and its parts are a batch's time over its instances; decoding is the rest."""
 
     instance: str
     n: int
@@ -40,6 +41,7 @@ class Row(NamedTuple):
     reference: float = math.nan
     seconds: float = math.nan
     network_seconds: float = math.nan
+    improve_seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,10 @@ class Results:
     @property
     def network_seconds(self) -> NDArray[np.float64]:
         return self._column("network_seconds")
+
+    @property
+    def improve_seconds(self) -> NDArray[np.float64]:
+        return self._column("improve_seconds")
 
     def _column(self, name: str) -> NDArray[np.float64]:
         return np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
@@ -108,6 +114,7 @@ def format_rows(rows: Iterable[Row]) -> str:
                 _number(percent, GAP_DECIMALS),
                 _number(row.seconds, 9),
                 _number(row.network_seconds, 9),
+                _number(row.improve_seconds, 9),
             )
         )
     return text.getvalue()
@@ -156,13 +163,14 @@ def parse_results(text: str, name: str) -> Results:
             raise InputError(f"{name}, line {first + 1}: expected '# key: value', got {lines[first]!r}")
         header[key] = value.strip()
         first += 1
-    if first == len(lines) or tuple(lines[first].split(",")) != COLUMNS:
+    columns = tuple(lines[first].split(",")) if first < len(lines) else ()
+    if columns not in (COLUMNS, COLUMNS[:-1]):
         raise InputError(f"{name}, line {first + 1}: expected the columns {','.join(COLUMNS)}")
     rows = []
     seen: set[str] = set()
     for number, cells in enumerate(csv.reader(lines[first + 1 :]), start=first + 2):
         try:
-            row = _row(cells)
+            row = _row(cells, len(columns))
         except ValueError as error:
             raise InputError(f"{name}, line {number}: {error}") from None
         if row.instance in seen:
@@ -172,13 +180,13 @@ def parse_results(text: str, name: str) -> Results:
     return Results(header, rows)
 
 
-def _row(cells: Sequence[str]) -> Row:
-    if len(cells) != len(COLUMNS):
-        raise ValueError(f"expected {len(COLUMNS)} columns, got {len(cells)}")
-    length, reference, percent, seconds, network = (float(cell) if cell else math.nan for cell in cells[2:])
+def _row(cells: Sequence[str], columns: int) -> Row:
+    if len(cells) != columns:
+        raise ValueError(f"expected {columns} columns, got {len(cells)}")
+    length, reference, percent, *seconds = (float(cell) if cell else math.nan for cell in cells[2:])
     if not (length >= 0 and math.isfinite(length)):
         raise ValueError(f"a length is a finite number >= 0, got {cells[2]!r}")
-    row = Row(cells[0], int(cells[1]), length, reference, seconds, network)
+    row = Row(cells[0], int(cells[1]), length, reference, *seconds)
     expected = gap(length, reference)
     agree = math.isnan(percent) if math.isnan(expected) else abs(percent - expected) < 10.0**-GAP_DECIMALS
     if not (agree or percent == expected):

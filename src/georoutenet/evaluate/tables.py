@@ -121,6 +121,8 @@ def decoder_name(header: dict[str, str]) -> str:
     name = header["decoder"].capitalize() + (f"-{header['width']}" if header["width"] else "")
     if header.get("views", "1") != "1":
         name += f", {header['views']} views"
+    if header.get("improve"):
+        name += f", {header['improve']} s search"
     if header.get("statistics") == "batch":
         name += ", batch statistics"
     if header.get("precision", "float32") != "float32":

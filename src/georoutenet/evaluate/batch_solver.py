@@ -1,0 +1,178 @@
+"""The instances of a set in batches, and a policy with its decoder that solves them and times its parts."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from georoutenet.decode import beam, greedy, sample, solve_views
+from georoutenet.decode.beam_task import cheapest
+from georoutenet.decode.costs import as_costs
+from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.evaluate.datasets import Dataset
+from georoutenet.evaluate.references import has_references, load_references
+from georoutenet.evaluate.settings import PRECISIONS, Settings
+from georoutenet.improve.local_search import compile_kernels, improve
+from georoutenet.improve.stop import MaxTime
+from georoutenet.instance import Instance
+from georoutenet.model.policy import Policy
+from georoutenet.model.scores import Scores
+from georoutenet.tour import check_tour, tour_length
+
+BATCH = 128
+PAIRS_IN_BATCH = BATCH * 200**2
+"""With batch statistics all pairs of a batch are in memory at once, so batches above 200 cities shrink."""
+
+
+def batch_size(data: Dataset, settings: Settings) -> int:
+    """What was asked for, else the protocol's: 128 on random sets, 1 on TSPLIB."""
+    if settings.batch is not None:
+        return settings.batch
+    if not data.is_random:
+        return 1
+    if settings.statistics == "batch" and data.n is not None:
+        return max(1, min(BATCH, PAIRS_IN_BATCH // data.n**2))
+    return BATCH
+
+
+def consecutive(sizes: Sequence[int], batch: int) -> list[tuple[int, int]]:
+    """Ranges of at most ``batch`` neighboring instances of one size, in order."""
+    ranges: list[tuple[int, int]] = []
+    for position, size in enumerate(sizes):
+        low, high = ranges[-1] if ranges else (0, 0)
+        if ranges and high - low < batch and sizes[low] == size:
+            ranges[-1] = (low, position + 1)
+        else:
+            ranges.append((position, position + 1))
+    return ranges
+
+
+class Problems:
+    """The first ``limit`` instances of a set, their sizes and references."""
+
+    def __init__(self, data: Dataset, limit: int | None) -> None:
+        self.count = data.count if limit is None else min(limit, data.count)
+        self.data = data
+        if data.is_random:
+            assert data.n is not None
+            self.sizes = [data.n] * self.count
+            known = has_references(data.name)
+            self.references = load_references(data.name).lengths if known else np.full(data.count, math.nan)
+        else:
+            self.instances = list(islice(data.instances(), self.count))
+            self.sizes = [instance.n for instance in self.instances]
+            optima = (math.nan if each.optimum is None else each.optimum for each in self.instances)
+            self.references = np.array(list(optima), dtype=np.float64)
+
+    def take(self, low: int, high: int) -> list[Instance]:
+        if not self.data.is_random:
+            return self.instances[low:high]
+        return [
+            Instance(self.data.coordinates[index], name=f"{self.data.name}-{index}")
+            for index in range(low, high)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The tours of a batch ``(B, n)`` and the seconds it took: in all, in the network, in local search."""
+
+    tours: NDArray[np.int64]
+    seconds: float
+    network_seconds: float
+    improve_seconds: float
+
+
+class BatchSolver:
+    """A policy, a decoder and local search, as the settings say."""
+
+    def __init__(self, policy: Policy, settings: Settings, device: torch.device) -> None:
+        policy.statistics = settings.statistics
+        policy.compute_dtype = PRECISIONS[settings.precision]
+        self.policy, self.settings, self.device = policy, settings, device
+        self.network_seconds = 0.0
+
+    def warm_up(self, problems: Problems, batches: Sequence[tuple[int, int]]) -> None:
+        """Compile what the batches need, by solving one of each size on a GPU and one instance on a CPU."""
+        if self.device.type == "cuda":  # kernels and the allocator depend on the shape of a batch
+            batches = [next(b for b in batches if problems.sizes[b[0]] == n) for n in set(problems.sizes)]
+        else:
+            batches = [(low, low + 1) for low, _ in batches[:1]]
+        for low, high in batches:
+            self._decode(problems.take(low, high))
+        if self.settings.improve:
+            compile_kernels()
+
+    def solve(self, instances: list[Instance]) -> Solved:
+        """One tour for each instance. Instances have one size."""
+        self.network_seconds = 0.0
+        begin = time.perf_counter()
+        tours = self._decode(instances)
+        decoded = time.perf_counter()
+        if self.settings.improve:
+            stop, seed = MaxTime(self.settings.improve), self.settings.seed
+            tours = np.stack(
+                [
+                    improve(each, tour, stop=stop, seed=seed).tour
+                    for each, tour in zip(instances, tours, strict=True)
+                ]
+            )
+        end = time.perf_counter()
+        return Solved(
+            tours, end - begin, self.network_seconds, end - decoded if self.settings.improve else 0.0
+        )
+
+    @torch.no_grad()
+    def _decode(self, instances: list[Instance]) -> NDArray[np.int64]:
+        settings = self.settings
+        if settings.views > 1:
+            found = solve_views(
+                self._score,
+                instances=instances,
+                views=settings.views,
+                decoder=settings.decoder,  # type: ignore[arg-type]  # checked by Settings
+                width=settings.width,
+                seed=settings.seed,
+                device=self.device,
+            )
+            return found.best().cpu().numpy()
+        # Random instances lie in the unit square and are taken as drawn; others are moved into it.
+        inputs = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
+        scores = self._score(torch.from_numpy(np.stack(inputs)).float().to(self.device))
+        if settings.decoder == "greedy":
+            tours = greedy(scores, log_probabilities=False).best()
+        elif settings.decoder == "beam":
+            tours = beam(scores, settings.width, instances=instances).best()
+        else:
+            drawn = sample(scores, settings.width, seed=settings.seed, log_probabilities=False).tours
+            costs = as_costs(len(instances), scores.n, self.device, instances=instances)
+            tours = cheapest(drawn, None, costs, 1).best()
+        return tours.cpu().numpy()
+
+    def _score(self, coordinates: Tensor) -> Scores:
+        self._wait()
+        begin = time.perf_counter()
+        scores: Scores = self.policy(coordinates)
+        self._wait()
+        self.network_seconds += time.perf_counter() - begin
+        return scores
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def checked_length(instance: Instance, tour: NDArray[np.int64], who: str = "the decoder") -> float:
+    """The length of a tour under the instance's rule; what is no tour is never measured."""
+    try:
+        return float(tour_length(instance, check_tour(tour, instance.n)))
+    except InputError as error:
+        raise GeoRouteNetError(f"{instance.name}: {who} returned no tour: {error}") from None

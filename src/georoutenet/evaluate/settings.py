@@ -1,0 +1,92 @@
+"""How a set is solved: the decoder and all that goes with it, written short as in the names of files."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+
+from georoutenet.decode.common import whole
+from georoutenet.decode.views import Decoder
+from georoutenet.errors import InputError
+from georoutenet.model.policy import STATISTICS
+
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a set is solved. ``batch = None`` is the protocol's: 128 on random sets, 1 on TSPLIB."""
+
+    decoder: str = "greedy"
+    width: int = 1000
+    """Beams or samples of an instance, all views together; greedy has none."""
+    views: int = 1
+    """1: the instance as it is. More: rotated and reflected copies share the width."""
+    improve: float = 0.0
+    """Seconds of local search on each decoded tour; 0: none, as in the paper."""
+    statistics: str = "frozen"
+    """Of NAR4TSP's norms; GeoRouteNet has none."""
+    limit: int | None = None
+    """Only this many instances, from the first on."""
+    batch: int | None = None
+    precision: str = "float32"
+    seed: int = 0
+    """Of sampling, of the views after the eight of the square, and of local search."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("decoder", get_args(Decoder)),
+            ("statistics", STATISTICS),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in allowed:
+                given = getattr(self, name)
+                raise InputError(f"unknown {name} {given!r}; allowed: {', '.join(allowed)}")
+        for name in ("width", "views", "limit", "batch"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        if not (math.isfinite(self.improve) and self.improve >= 0):
+            raise InputError(f"improve must be a number of seconds >= 0, got {self.improve}")
+
+    @property
+    def decoder_label(self) -> str:
+        """``greedy``, ``beam-1000``, ``beam-1000-views-8-improve-0.1``: what ``parse_decoder`` reads."""
+        parts = [self.decoder if self.decoder == "greedy" else f"{self.decoder}-{self.width}"]
+        if self.views > 1:
+            parts.append(f"views-{self.views}")
+        if self.improve:
+            parts.append(f"improve-{self.improve:g}")
+        return "-".join(parts)
+
+    @property
+    def label(self) -> str:
+        """Short and usable in a file name: the decoder's label and every setting that is not the default."""
+        parts = [self.decoder_label]
+        if self.statistics != "frozen":
+            parts.append(self.statistics)
+        if self.precision != "float32":
+            parts.append(self.precision)
+        if self.limit is not None:
+            parts.append(f"first-{self.limit}")
+        return "-".join(parts)
+
+
+_DECODER = re.compile(r"([a-z]+)(?:-(\d+))?(?:-views-(\d+))?(?:-improve-(\d+(?:\.\d+)?))?")
+
+
+def parse_decoder(text: str, **others: Any) -> Settings:
+    """Settings from a decoder's label; ``others`` say what the label does not."""
+    match = _DECODER.fullmatch(text)
+    if match is None or (match[1] == "greedy" and match[2]):
+        raise InputError(
+            f"unknown decoder {text!r}; they are written like greedy, beam-100, sample-64, "
+            "beam-1000-views-8, beam-1000-improve-0.1"
+        )
+    said = {"width": match[2], "views": match[3]}
+    numbers = {name: int(value) for name, value in said.items() if value is not None}
+    seconds = {} if match[4] is None else {"improve": float(match[4])}
+    return Settings(**{**others, "decoder": match[1], **numbers, **seconds})
