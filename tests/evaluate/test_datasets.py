@@ -177,5 +177,5 @@ def test_sets_by_name_and_by_group() -> None:
     for shape, sizes in SHIFT.items():
         for n, name in sizes.items():
             assert (DATASETS[name].n, DATASETS[name].generator) == (n, shape)
-    with pytest.raises(InputError, match="unknown data set 'val51'; known: val50, .* groups paper, shift"):
+    with pytest.raises(InputError, match=r"unknown data set 'val51'; known: val50, .* groups paper, shift"):
         parse_sets("paper,val51")

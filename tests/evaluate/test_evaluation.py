@@ -144,7 +144,7 @@ def test_a_finished_file_is_kept(weights: Path) -> None:
     assert out.stat().st_mtime_ns == before
     assert again.rows == first.rows
     for other in ({"limit": 4}, {"limit": 3, "views": 2}, {"limit": 3, "improve": 0.1}):
-        with pytest.raises(InputError, match="done.csv was made with other settings .*--fresh replaces it"):
+        with pytest.raises(InputError, match=r"done\.csv was made with other settings .*--fresh replaces"):
             evaluate(weights, "test20", out, Settings(**other), device="cpu")  # type: ignore[arg-type]
     evaluate(weights, "test20", out, Settings(limit=4), device="cpu", fresh=True)
     assert len(read_results(out)) == 4

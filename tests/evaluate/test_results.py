@@ -57,7 +57,8 @@ def test_the_file_is_plain_text() -> None:
 
 
 def test_files_without_local_search_are_read() -> None:
-    text = "# georoutenet-results 1\ninstance,n,length,reference,gap,seconds,network_seconds\na,5,2,1,100,0.5,0.25\n"
+    columns = "instance,n,length,reference,gap,seconds,network_seconds"
+    text = f"# georoutenet-results 1\n{columns}\na,5,2,1,100,0.5,0.25\n"
     read = parse_results(text, "old")
     assert read.rows == [Row("a", 5, 2.0, 1.0, 0.5, 0.25, 0.0)]
     with pytest.raises(InputError, match="line 3: expected 7 columns, got 8"):
