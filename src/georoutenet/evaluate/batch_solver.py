@@ -55,11 +55,16 @@ def consecutive(sizes: Sequence[int], batch: int) -> list[tuple[int, int]]:
     return ranges
 
 
+def count_of(data: Dataset, limit: int | None) -> int:
+    """How many instances of a set are taken."""
+    return data.count if limit is None else min(limit, data.count)
+
+
 class Problems:
     """The first ``limit`` instances of a set, their sizes and references."""
 
     def __init__(self, data: Dataset, limit: int | None) -> None:
-        self.count = data.count if limit is None else min(limit, data.count)
+        self.count = count_of(data, limit)
         self.data = data
         if data.is_random:
             assert data.n is not None

@@ -20,6 +20,7 @@ from georoutenet.evaluate.batch_solver import (
     batch_size,
     checked_length,
     consecutive,
+    count_of,
 )
 from georoutenet.evaluate.datasets import Dataset, dataset
 from georoutenet.evaluate.machine import commit, device_name, today
@@ -78,7 +79,7 @@ def evaluate(
     settings = settings or Settings()
     data = dataset(set_name)
     place = choose_device(device)
-    header = _header(weights, data, settings, place)
+    header = result_header(weights, data, settings, place)
     if Path(path).exists() and not fresh:
         return _finished(path, header)
     problems = Problems(data, settings.limit)
@@ -134,19 +135,20 @@ def _measure(solver: BatchSolver, instances: list[Instance], references: np.ndar
     ]
 
 
-def _header(weights: str | Path, data: Dataset, settings: Settings, device: torch.device) -> dict[str, str]:
+def result_header(
+    weights: str | Path, data: Dataset, settings: Settings, device: torch.device
+) -> dict[str, str]:
     file = find_weights(weights)
     config, card = read_card(weights)
     recipe = card.get("recipe")
     objective = recipe.get("objective", "") if isinstance(recipe, dict) else ""
-    count = data.count if settings.limit is None else min(settings.limit, data.count)
     return {
         "weights": weights_name(file),
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "encoder": config.encoder,
         "objective": str(objective),
         "set": data.name,
-        "instances": f"{count} of {data.count}",
+        "instances": f"{count_of(data, settings.limit)} of {data.count}",
         "inputs": inputs(data, settings),
         "decoder": settings.decoder,
         "width": "" if settings.decoder == "greedy" else str(settings.width),
