@@ -1,0 +1,130 @@
+"""The fused neighborhood attention against its plain version: values and all gradients.
+
+Without a GPU the kernels run in Triton's interpreter, in a process of their own, at tiny sizes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+NAMES = ("q", "k", "v", "e", "bias_weight", "strength")
+
+
+def problem(
+    batch: int, n: int, width: int, d: int, heads: int, dtype: torch.dtype, device: str
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Random leaves, neighborhoods and upstream gradients; at least the city itself is a neighbor.
+
+    Padding beyond the n cities holds an index that no array has.
+    """
+    torch.manual_seed(batch * n + width)
+    shapes = [(batch, n, d)] * 3 + [(batch, n, n, d), (heads, d), ()]
+    leaves = [torch.randn(shape) for shape in shapes]
+    leaves[4] *= d**-0.5
+    leaves[5] = torch.tensor(0.7)
+    leaves = [x.to(device, dtype if k < 4 else torch.float32) for k, x in enumerate(leaves)]
+    order = torch.rand(batch, n, n)
+    order.diagonal(dim1=1, dim2=2).fill_(-1)
+    index = torch.nn.functional.pad(order.argsort(-1), (0, max(0, width - n)), value=10**6)[..., :width]
+    mask = (torch.rand(index.shape) < 0.7) & (index < n)
+    mask[..., 0] = True
+    near = [index.to(device), mask.to(device), torch.rand(index.shape).to(device)]
+    upstream = [torch.randn(shape) for shape in ((batch, n, d), (batch, n, heads, d), (batch, n, n, d))]
+    return leaves, near, [x.to(device, dtype) for x in upstream]
+
+
+def gradients(function: Any, leaves: list[Tensor], near: list[Tensor], upstream: list[Tensor], **options: Any):
+    """Both results and the gradients of the leaves; the pass-through has one only if ``upstream`` has three."""
+    leaves = [x.detach().clone().requires_grad_() for x in leaves]
+    outputs = function(*leaves, *near, **options)
+    assert torch.equal(outputs[2], leaves[3])
+    found = torch.autograd.grad(outputs[: len(upstream)], leaves, [x.clone() for x in upstream])
+    return [*outputs[:2], *found]
+
+
+def compare(
+    batch: int,
+    n: int,
+    width: int,
+    d: int,
+    heads: int,
+    dtype: torch.dtype,
+    device: str,
+    *,
+    through: bool = True,
+    **options: Any,
+) -> dict[str, float]:
+    """Relative difference (2-norm) of results and gradients from the float64 reference."""
+    from georoutenet.model import neighborhood_attention_triton as module
+
+    leaves, near, upstream = problem(batch, n, width, d, heads, dtype, device)
+    upstream = upstream if through else upstream[:2]
+    found = gradients(module.neighborhood_attention, leaves, near, upstream, heads=heads, **options)
+    exact = gradients(
+        module.neighborhood_attention_reference,
+        [x.double() for x in leaves],
+        [near[0], near[1], near[2].double()],
+        [x.double() for x in upstream],
+        heads=heads,
+    )
+    return {
+        name: ((a.double() - b).norm() / b.norm()).item()
+        for name, a, b in zip(("values", "edges", *NAMES), found, exact, strict=True)
+    }
+
+
+SCRIPT = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+import georoutenet.model.neighborhood_attention_triton as module
+from test_neighborhood_attention_triton import compare, strided
+module.PROGRAMS = 3
+for batch, n, width, heads, through in (
+    (1, 3, 3, 2, True), (2, 5, 16, 2, False), (2, 11, 7, 4, True), (1, 17, 17, 2, True), (1, 17, 11, 16, False)
+):
+    if n == 17 and width == 17:
+        module.LAUNCH["cities"] = (16, 4, 1, 128)  # two blocks of cities
+    for name, off in compare(batch, n, width, 16, heads, torch.float32, "cpu", through=through).items():
+        assert off < 3e-6, (n, width, name, off)
+strided("cpu")
+print("agreed")
+"""
+
+
+def strided(device: str) -> None:
+    """Parts of one projection, 32-bit indices and slots made beforehand give the same bits."""
+    from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
+
+    leaves, near, upstream = problem(2, 6, 4, 16, 2, torch.float32, device)
+    plain = gradients(neighborhood_attention, leaves, near, upstream, heads=2)
+    near[0] = near[0].int()
+    joined = torch.stack(leaves[:3], 2).requires_grad_()
+    rest = [x.detach().clone().requires_grad_() for x in leaves[3:]]
+    slots = neighborhood_slots(*near[:2])
+    outputs = neighborhood_attention(*joined.unbind(2), *rest, *near, heads=2, slots=slots)
+    found = torch.autograd.grad(outputs, [joined, *rest], [x.clone() for x in upstream])
+    for a, b in zip(plain, [*outputs[:2], *found[0].unbind(2), *found[1:]], strict=True):
+        assert torch.equal(a, b)
+
+
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    script = SCRIPT.format(folder=os.path.dirname(__file__))
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "agreed" in done.stdout
