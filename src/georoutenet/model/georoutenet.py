@@ -34,6 +34,7 @@ from georoutenet.model.layers import (
     StartAttention,
     attend,
     edge_logits,
+    linear_maps,
     split_heads,
     take,
     wide,
@@ -46,7 +47,7 @@ class NodeStates:
 
     start: Tensor  # (B, n) log-probabilities
     sources: list[Tensor]  # per layer (B, n, d): what an edge reads of the city it leaves
-    targets: list[Tensor]  # per layer (B, n, d): what it reads of the city it enters
+    targets: list[Tensor]  # per layer (B, n, d): what it reads of the city it enters, with the bias
 
 
 def node_features(coords: Tensor) -> Tensor:
@@ -64,10 +65,14 @@ class RadialBasis(nn.Module):
         self.centers = nn.Parameter(fraction.logit())  # a
         self.log_bandwidth = nn.Parameter(torch.tensor(math.log(math.sqrt(2) / (count - 1))))  # rho
 
-    def forward(self, distance: Tensor) -> Tensor:
-        """Eqs. rbf and rbf_parameterization: ``(...)`` to ``(..., K_rbf)``."""
+    def parameters_of_bases(self) -> tuple[Tensor, Tensor]:
+        """Eq. rbf_parameterization: the sorted centers ``(K_rbf,)`` and their common bandwidth."""
         centers = (math.sqrt(2) * self.centers.sigmoid()).sort().values
-        bandwidth = self.log_bandwidth.exp().clamp(min=1e-3)
+        return centers, self.log_bandwidth.exp().clamp(min=1e-3)
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """Eq. rbf: ``(...)`` to ``(..., K_rbf)``."""
+        centers, bandwidth = self.parameters_of_bases()
         return (-(((distance.unsqueeze(-1) - centers) / bandwidth) ** 2)).exp()
 
 
@@ -95,27 +100,33 @@ class Layer(nn.Module):
         if not is_last:
             self.start_norm = LayerNorm(d)
 
-    def message(
+    def attention(
         self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, near: Neighborhood, pick: Tensor | None
-    ) -> Tensor:
-        """Eqs. attention_logit, attention_weights, node_message for the rows of ``near``.
-
-        Edge values are averaged first and projected once per node and head, which is the same sum:
-        ``sum_j a_ij (W_ve e_ij) = W_ve (sum_j a_ij e_ij)``.
-        """
+    ) -> tuple[Tensor, Tensor]:
+        """Eqs. attention_logit and attention_weights for the rows of ``near``: averages over each
+        neighborhood, per head, of the nodes' values ``(B, n, d)`` and of the edge states ``(B, n, H, d)``."""
         query = split_heads(q, self.heads)  # (B, n, H, q)
         keys = split_heads(take(k, near.index, pick), self.heads)  # (B, n, W, H, q)
         values = split_heads(take(v, near.index, pick), self.heads)
         scores = wide((query.unsqueeze(2) * keys).sum(-1)) / math.sqrt(query.shape[-1])  # (B, n, W, H)
         scores = scores + wide(self.edge_bias(e))
-        scores = scores - functional.softplus(self.distance) * near.distance.unsqueeze(-1)
+        scores = scores - self.strength() * near.distance.unsqueeze(-1)
         scores = scores.masked_fill(~near.mask.unsqueeze(-1), -torch.inf)
         weights = scores.softmax(dim=2).to(q.dtype)  # (B, n, W, H)
-        mixed = attend(weights, values)
-        edges = attend(weights, e.unsqueeze(3))  # (B, n, H, d)
-        edge_value = self.edge_value.weight.to(q.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
-        mixed = mixed + torch.einsum("bnhd,hqd->bnhq", edges, edge_value)
-        return self.output(mixed.flatten(2))
+        return attend(weights, values).flatten(2), attend(weights, e.unsqueeze(3))
+
+    def strength(self) -> Tensor:
+        """lambda_l of Eq. attention_logit, the weight of the distance."""
+        return functional.softplus(self.distance)
+
+    def message(self, values: Tensor, edges: Tensor) -> Tensor:
+        """Eq. node_message from the averages of `attention`.
+
+        Edge states are averaged first and projected once per node and head, which is the same sum:
+        ``sum_j a_ij (W_ve e_ij) = W_ve (sum_j a_ij e_ij)``.
+        """
+        edge_value = self.edge_value.weight.to(values.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
+        return self.output(values + torch.einsum("bnhd,hqd->bnhq", edges, edge_value).flatten(2))
 
     def residual(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
         """Eqs. residual_attention and residual_mix, up to the norm: attention over the node's own past.
@@ -129,32 +140,46 @@ class Layer(nn.Module):
 
     def feed_forward(self, h: Tensor) -> Tensor:
         """Eq. swiglu."""
-        return self.ffn_output(functional.silu(self.ffn_gate(h)) * self.ffn_value(h))
+        maps = [(self.ffn_gate.weight, self.ffn_gate.bias), (self.ffn_value.weight, self.ffn_value.bias)]
+        gate, value = linear_maps(h, maps)
+        return self.ffn_output(functional.silu(gate) * value)
 
     def node(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
         """Eqs. residual_mix and node_ffn: the new node states, kept in float32 or better."""
         h = self.norm1(wide(g) + self.residual(g, history))
         return self.norm2(h + wide(self.feed_forward(h.to(g.dtype))))
 
+    def advance(
+        self, values: Tensor, edges: Tensor, history: Sequence[Tensor], s: Tensor, following: Layer
+    ) -> tuple[Tensor, ...]:
+        """All that a layer does at the nodes, from `attention` on: the new node states, the start state, and
+        what edges and the following layer's attention read of the nodes: ``W_s h``, ``W_t h + b``, q, k, v.
+        """
+        h = self.node(self.message(values, edges), history)
+        x = h.to(values.dtype)
+        s = self.start_norm(s + self.start_attention(s, x))
+        return h, s, *linear_maps(x, [*self.ends(), *following.queries()])
+
+    def conclude(
+        self, values: Tensor, edges: Tensor, history: Sequence[Tensor], s: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`advance` of the last layer: the start distribution, and what the edges read of the nodes."""
+        x = self.node(self.message(values, edges), history).to(values.dtype)
+        return self.start_attention.distribution(s, x), *linear_maps(x, self.ends())
+
+    def queries(self) -> list[tuple[Tensor, Tensor | None]]:
+        """The maps to q, k and v."""
+        return [(map.weight, map.bias) for map in (self.query, self.key, self.value)]
+
+    def ends(self) -> list[tuple[Tensor, Tensor | None]]:
+        """What an edge reads of the city it leaves, and of the one it enters with the proposal's bias."""
+        return [(self.source.weight, None), (self.target.weight, self.edge_update.bias)]
+
     def edge(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Eqs. edge_proposal and edge_update, with ``source = W_s h_i`` and ``target = W_t h_j``."""
-        proposal = self.edge_update(e).add_(source).add_(target)  # in place: these tensors are the large ones
+        """Eqs. edge_proposal and edge_update, with ``source = W_s h_i`` and ``target = W_t h_j + b``."""
+        proposal = functional.linear(e, self.edge_update.weight.to(e.dtype))
+        proposal = proposal.add_(source).add_(target)  # in place: these tensors are the large ones
         return self.edge_norm(functional.silu(proposal).add_(e))
-
-    def edge_fused(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """`edge` for all pairs of sources ``(B, m, 1, d)`` and targets ``(B, 1, n, d)`` in one kernel."""
-        from georoutenet.model.edge_update_triton import edge_update
-
-        update, norm = self.edge_update, self.edge_norm
-        return edge_update(
-            e,
-            source.squeeze(2),
-            target.squeeze(1),
-            update.weight.to(e.dtype),
-            update.bias,
-            norm.weight,
-            norm.bias,
-        )
 
 
 class GeoRouteNet(nn.Module):
@@ -186,39 +211,40 @@ class GeoRouteNet(nn.Module):
         if torch.is_grad_enabled() and coords.is_cuda:
             pick = functional.one_hot(near.index, coords.shape[1]).to(dtype)  # (B, n, W, n)
         rows = [Neighborhood(near.index[:, r], near.mask[:, r], near.distance[:, r]) for r in blocks]
-        h = self.node_input(node_features(coords))  # (B, n, d)
         e = [self.edge_states(row.distance, dtype) for row in rows]  # blocks of (B, n, W, d)
-        history = [h]
-        s = self.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
+        history, s, (q, k, v) = self.begin(coords, dtype)
         sources, targets = [], []
         for number, layer in enumerate(self.layers):
-            x = h.to(dtype)
-            q, k, v = layer.query(x), layer.key(x), layer.value(x)
-            g = [
-                layer.message(q[:, r], k, v, edge, row, pick)
+            read = [
+                layer.attention(q[:, r], k, v, edge, row, pick)
                 for r, row, edge in zip(blocks, rows, e, strict=True)
             ]
-            h = layer.node(torch.cat(g, 1), history)
-            history.append(h)
-            x = h.to(dtype)
-            source, target = layer.source(x), layer.target(x)
-            sources.append(source)
-            targets.append(target)
-            if number < len(self.layers) - 1:
-                s = layer.start_norm(s + layer.start_attention(s, x))
+            values, edges = (torch.cat(parts, 1) for parts in zip(*read, strict=True))
+            if layer is self.layers[-1]:
+                start, source, target = layer.conclude(values, edges, history, s)
+            else:
+                h, s, source, target, q, k, v = layer.advance(
+                    values, edges, history, s, self.layers[number + 1]
+                )
+                history.append(h)
                 for block, (r, row) in enumerate(zip(blocks, rows, strict=True)):
                     e[block] = layer.edge(e[block], source[:, r].unsqueeze(2), take(target, row.index, pick))
-        return NodeStates(layer.start_attention.distribution(s, x), sources, targets)
+            sources.append(source)
+            targets.append(target)
+        return NodeStates(start, sources, targets)
 
-    def edges(
-        self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor], *, fused: bool = False
-    ) -> Tensor:
+    def begin(self, coords: Tensor, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
+        """The history with the first node states ``(B, n, d)``, the start state, and the first q, k, v."""
+        h = self.node_input(node_features(coords))
+        s = self.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
+        return [h], s, linear_maps(h.to(dtype), self.layers[0].queries())
+
+    def edges(self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         """The edge tower: logits of pairs from their distances and both projections per layer.
 
         Projections broadcast against each other to ``(..., d)``; ``distance`` and the result are ``(...)``.
-        ``fused`` (sources ``(B, m, 1, d)``, targets ``(B, 1, n, d)``, on a GPU) uses the Triton kernels.
         """
         e = self.edge_states(distance, sources[0].dtype)
         for layer, source, target in zip(self.layers, sources, targets, strict=True):
-            e = layer.edge_fused(e, source, target) if fused else layer.edge(e, source, target)
+            e = layer.edge(e, source, target)
         return edge_logits(self.edge_head, e)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -16,6 +17,14 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return functional.linear(x, self.weight.to(x.dtype), bias)
+
+
+def linear_maps(x: Tensor, maps: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, ...]:
+    """Several linear maps ``(weight, bias)`` of one input by one matrix product; each result contiguous."""
+    weight = torch.cat([weight for weight, _ in maps]).to(x.dtype)
+    bias = torch.cat([weight.new_zeros(len(weight)) if b is None else b for weight, b in maps]).to(x.dtype)
+    parts = functional.linear(x, weight, bias).split([len(weight) for weight, _ in maps], -1)
+    return tuple(part.contiguous() for part in parts)
 
 
 class LayerNorm(nn.LayerNorm):

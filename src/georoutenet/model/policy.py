@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from georoutenet.errors import InputError
 from georoutenet.instance import Instance, normalize
+from georoutenet.model import fused
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import nearest, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
@@ -82,18 +83,44 @@ class Policy(nn.Module):
         dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
             return self.encoder.from_batch(coords, dtype)
-        hidden = self.config.hidden
-        fused = self.fused and coords.is_cuda and dtype == torch.bfloat16 and hidden & (hidden - 1) == 0
+        if self.is_fused():
+            return self._fused(coords, dtype, width)
         states = self._nodes(coords, width)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
             distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
-            if fused and isinstance(self.encoder, GeoRouteNet):
-                logits.append(self.encoder.edges(distance, sources, targets, fused=True))
-            else:
-                logits.append(self.encoder.edges(distance, sources, targets))
+            logits.append(self.encoder.edges(distance, sources, targets))
+        return states.start, torch.cat(logits, 1)
+
+    def is_fused(self) -> bool:
+        """Whether dense scores come from the fused kernels."""
+        dtype = self.compute_dtype or self.dtype
+        is_ours = isinstance(self.encoder, GeoRouteNet)
+        return self.fused and is_ours and fused.fits(self.config.hidden, dtype, self.device)
+
+    def compile_around_kernels(self) -> bool:
+        """Compile what runs between the fused kernels; false where dense scores do not come from them."""
+        if self.is_fused():
+            assert isinstance(self.encoder, GeoRouteNet)
+            fused.compile_nodes(self.encoder)
+        return self.is_fused()
+
+    def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:
+        """`dense` in fused kernels: with all edge states at once where they may be kept, else by rows."""
+        assert isinstance(self.encoder, GeoRouteNet)
+        use = fused.operations()
+        blocks = self._row_blocks(coords, coords.shape[1])
+        if len(blocks) == 1:
+            near = neighborhood(coords, self.config.neighbors, width)
+            return fused.all_pairs(self.encoder, coords, near, dtype, use)
+        states = self._nodes(coords, width)
+        logits = []
+        for rows in blocks:
+            distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))
+            sources = [source[:, rows] for source in states.sources]
+            logits.append(fused.pairs(self.encoder, distance, sources, states.targets, use))
         return states.start, torch.cat(logits, 1)
 
     @torch.no_grad()

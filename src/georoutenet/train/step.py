@@ -120,10 +120,8 @@ class Step:
         self.settings = recipe.multi_candidate()
         self.network, self.loss_of = network, self._loss
         self.tours_of = rollout if recipe.triton else plain_rollout
-        if compiled:
-            self.network = torch.compile(network, dynamic=False)
-            if self.processes.count == 1:  # a collective would break the compiled loss apart
-                self.loss_of = torch.compile(self._loss, dynamic=False)
+        if compiled and self.processes.count == 1:  # a collective would break the compiled loss apart
+            self.loss_of = torch.compile(self._loss, dynamic=False)
 
     def draw(self) -> tuple[Tensor, Tensor]:
         """This step's instances, and the seed of its sampled tours."""

@@ -82,10 +82,12 @@ def make_steps(
         return policy.dense(coords.to(policy.dtype), width)
 
     on_cuda = device.type == "cuda"
+    compiled = on_cuda and recipe.compile
+    if compiled and not policy.compile_around_kernels():
+        network = torch.compile(network, dynamic=False)
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
     for kind in recipe.batches():
-        compiled = on_cuda and recipe.compile
         step = Step(state, recipe, kind, network, processes=processes, compiled=compiled)
         steps.append(CapturedStep(step) if captured else step)
     return steps

@@ -1,0 +1,132 @@
+"""GeoRouteNet over all pairs with one set of edge states, in fused kernels: how it trains on a GPU.
+
+The node tower and the edge tower of `georoutenet.model.georoutenet` each carry edge states of their own,
+which keeps the node tower small. In training all pairs exist anyway, so here attention reads the near pairs'
+states from those of all pairs, ``(B, n, n, d)``, layer by layer. The function is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from georoutenet.model.geometry import Neighborhood, pair_distances
+
+if TYPE_CHECKING:
+    from georoutenet.model.georoutenet import GeoRouteNet, Layer
+    from georoutenet.model.layers import Linear
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The four operations on edge states; each exists as a plain function and as fused kernels."""
+
+    embedding: Callable[..., Tensor]
+    attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    update: Callable[..., Tensor]
+    logit: Callable[..., Tensor]
+
+
+@cache
+def operations(*, plain: bool = False) -> Operations:
+    """The fused operations (they need Triton), or the plain ones that they are tested against."""
+    from georoutenet.model import edge_ends_triton as ends
+    from georoutenet.model import edge_update_triton as update
+    from georoutenet.model import neighborhood_attention_triton as attention
+
+    if plain:
+        return Operations(
+            ends.edge_embedding_reference,
+            attention.neighborhood_attention_reference,
+            update.edge_update_reference,
+            ends.edge_logit_reference,
+        )
+    return Operations(
+        ends.edge_embedding, attention.neighborhood_attention, update.edge_update, ends.edge_logit
+    )
+
+
+def fits(hidden: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernels take states of this kind."""
+    return device.type == "cuda" and dtype == torch.bfloat16 and hidden >= 16 and hidden & (hidden - 1) == 0
+
+
+def compile_nodes(net: GeoRouteNet) -> None:
+    """Compile what happens at the nodes, for all batch sizes and numbers of cities at once."""
+    net.begin = torch.compile(net.begin, dynamic=True)  # type: ignore[method-assign]
+    for layer in net.layers[:-1]:
+        layer.advance = torch.compile(layer.advance, dynamic=True)  # type: ignore[method-assign]
+    net.layers[-1].conclude = torch.compile(net.layers[-1].conclude, dynamic=True)  # type: ignore[method-assign]
+
+
+def embed(net: GeoRouteNet, distance: Tensor, dtype: torch.dtype, use: Operations) -> Tensor:
+    """Eq. edge_embedding: the first edge states of pairs at these distances."""
+    first, second = cast("Linear", net.edge_input[0]), cast("Linear", net.edge_input[2])
+    return use.embedding(
+        distance,
+        *net.rbf.parameters_of_bases(),
+        first.weight,
+        first.bias,
+        second.weight,
+        second.bias,
+        dtype,
+    )
+
+
+def update(layer: Layer, e: Tensor, source: Tensor, target: Tensor, use: Operations) -> Tensor:
+    """Eqs. edge_proposal and edge_update of sources ``(B, m, d)`` with targets ``(B, n, d)``."""
+    norm = layer.edge_norm
+    return use.update(e, source.contiguous(), target, layer.edge_update.weight, norm.weight, norm.bias)
+
+
+def logits(net: GeoRouteNet, e: Tensor, use: Operations) -> Tensor:
+    """The edge head."""
+    first, last = cast("Linear", net.edge_head[0]), cast("Linear", net.edge_head[2])
+    return use.logit(e, first.weight, first.bias, last.weight.flatten(), last.bias)
+
+
+def all_pairs(
+    net: GeoRouteNet, coords: Tensor, near: Neighborhood, dtype: torch.dtype, use: Operations
+) -> tuple[Tensor, Tensor]:
+    """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients."""
+    e = embed(net, pair_distances(coords.unsqueeze(2), coords.unsqueeze(1)), dtype, use)  # (B, n, n, d)
+    history, s, (q, k, v) = net.begin(coords, dtype)
+    for number, layer in enumerate(net.layers):
+        values, edges, e = use.attention(
+            q,
+            k,
+            v,
+            e,
+            layer.edge_bias.weight,
+            layer.strength(),
+            near.index,
+            near.mask,
+            near.distance,
+            layer.heads,
+        )
+        if layer is net.layers[-1]:
+            start, source, target = layer.conclude(values, edges, history, s)
+        else:
+            h, s, source, target, q, k, v = layer.advance(values, edges, history, s, net.layers[number + 1])
+            history.append(h)
+        e = update(layer, e, source, target, use)
+    return start, logits(net, e, use)
+
+
+def pairs(
+    net: GeoRouteNet,
+    distance: Tensor,
+    sources: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    use: Operations,
+) -> Tensor:
+    """`GeoRouteNet.edges` for all pairs of sources ``(B, m, d)`` and targets ``(B, n, d)`` per layer."""
+    e = embed(net, distance, sources[0].dtype, use)
+    for layer, source, target in zip(net.layers, sources, targets, strict=True):
+        e = update(layer, e, source, target, use)
+    return logits(net, e, use)

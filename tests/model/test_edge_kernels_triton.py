@@ -1,0 +1,114 @@
+"""The fused edge kernels against their plain versions in float64: values and all gradients.
+
+Without a GPU the kernels run in Triton's interpreter, in a process of their own, at tiny sizes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+
+def compare(
+    fused: Callable[..., Tensor], plain: Callable[..., Tensor], low: list[Tensor], names: str
+) -> dict[str, float]:
+    """Relative difference (2-norm) of output and gradients from the float64 version of the same arguments."""
+    exact = [value.detach().double().requires_grad_(value.requires_grad) for value in low]
+    out, expected = fused(*low), plain(*exact)
+    upstream = torch.randn(expected.shape, dtype=torch.float64).to(out)
+    out.backward(upstream)
+    expected.backward(upstream.double())
+
+    def off(a: Tensor | None, b: Tensor | None) -> float:
+        assert a is not None
+        assert b is not None
+        return ((a.double() - b).norm() / b.norm()).item()
+
+    found = {"out": off(out, expected)}
+    triples = zip(names.split(), low, exact, strict=True)
+    return found | {name: off(a.grad, b.grad) for name, a, b in triples if a.requires_grad}
+
+
+def random(shapes: list[tuple[int, ...]], states: set[int], dtype: torch.dtype, device: str) -> list[Tensor]:
+    """Random arguments; those numbered in ``states`` have the precision of the states."""
+    torch.manual_seed(sum(map(sum, shapes)))
+    values = [torch.randn(s) * (s[-1] ** -0.5 if len(s) == 2 else 1.0) for s in shapes]
+    return [
+        value.to(device, dtype if k in states else torch.float32).requires_grad_()
+        for k, value in enumerate(values)
+    ]
+
+
+def compare_update(batch: int, m: int, n: int, d: int, dtype: torch.dtype, device: str) -> dict[str, float]:
+    from georoutenet.model.edge_update_triton import edge_update, edge_update_reference
+
+    shapes = [(batch, m, n, d), (batch, m, d), (batch, n, d), (d, d), (d,), (d,)]
+    low = random(shapes, {0, 1, 2}, dtype, device)
+    return compare(edge_update, edge_update_reference, low, "e source target weight gamma beta")
+
+
+def compare_embedding(batch: int, n: int, d: int, dtype: torch.dtype, device: str) -> dict[str, float]:
+    from georoutenet.model.edge_ends_triton import edge_embedding, edge_embedding_reference
+
+    low = random([(batch, n, n), (16,), (), (d, 16), (d,), (d, d), (d,)], set(), dtype, device)
+    low[0] = torch.rand(batch, n, n, device=device)
+    low[1].data.copy_(torch.linspace(0, 1.4, 16))
+    low[2].data.fill_(0.11)
+    names = "distance centers bandwidth weight1 bias1 weight2 bias2"
+    exact = partial(edge_embedding_reference, dtype=torch.float64)
+    return compare(partial(edge_embedding, dtype=dtype), exact, low, names)
+
+
+def compare_logit(batch: int, n: int, d: int, dtype: torch.dtype, device: str) -> dict[str, float]:
+    from georoutenet.model.edge_ends_triton import edge_logit, edge_logit_reference
+
+    low = random([(batch, n, n, d), (d, d), (d,), (d,), (1,)], {0}, dtype, device)
+    return compare(edge_logit, edge_logit_reference, low, "e weight bias last offset")
+
+
+SCRIPT = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+from test_edge_kernels_triton import compare_embedding, compare_logit, compare_update
+for batch, m, n in ((1, 2, 2), (3, 1, 7), (2, 5, 5), (2, 11, 11), (1, 17, 65)):
+    for name, off in compare_update(batch, m, n, 16, torch.float32, "cpu").items():
+        assert off < 3e-6, ("update", batch, m, n, name, off)
+for batch, n in ((1, 2), (2, 5), (2, 11)):
+    for compare in (compare_embedding, compare_logit):
+        for name, off in compare(batch, n, 16, torch.float32, "cpu").items():
+            assert off < 3e-6, (compare, batch, n, name, off)
+print("agreed")
+"""
+
+
+def test_in_the_interpreter() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(folder=os.path.dirname(__file__))],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "agreed" in done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [5, 11, 50, 63, 64, 65, 100, 127, 200])
+def test_on_the_device(n: int) -> None:
+    """Inputs are equal in both; what differs is the rounding to bfloat16 inside, 2^-9 a time."""
+    found = {"update": compare_update(3, n, n, 128, torch.bfloat16, "cuda")}
+    found["update, few sources"] = compare_update(2, 3, n, 128, torch.bfloat16, "cuda")
+    found["embedding"] = compare_embedding(3, n, 128, torch.bfloat16, "cuda")
+    found["logit"] = compare_logit(3, n, 128, torch.bfloat16, "cuda")
+    worst = {what: max(offs.items(), key=lambda item: item[1]) for what, offs in found.items()}
+    assert all(off < 1e-2 for _, off in worst.values()), worst
