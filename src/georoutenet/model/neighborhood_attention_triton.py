@@ -20,7 +20,7 @@ Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -30,9 +30,21 @@ from torch.nn import functional
 
 from georoutenet.model.layers import split_heads, take, wide
 
-# Neighbors per tile, warps, pipeline stages and registers of each kernel; see benchmarks/neighborhood_attention.py.
-LAUNCH = {"forward": (64, 4, 1, 168), "pairs": (64, 4, 1, 168), "cities": (64, 4, 1, 128)}
-PROGRAMS = 396  # programs that share the cities: three per multiprocessor of an H200
+
+class Launch(NamedTuple):
+    """How a kernel is launched; on an H200 see benchmarks/neighborhood_attention.py."""
+
+    rows: int  # neighbors, or cities, per tile
+    warps: int
+    registers: int  # at most, per thread
+    programs: int = 0  # that share the cities, at most: as many as the 132 multiprocessors hold at once
+
+
+LAUNCH = {
+    "forward": Launch(64, 4, 128, 528),
+    "pairs": Launch(64, 4, 168, 396),
+    "cities": Launch(64, 4, 128),
+}
 
 
 def neighborhood_attention_reference(
@@ -80,7 +92,7 @@ def _near(index, mask, first, nodes, n, W: tl.constexpr, WP: tl.constexpr, G: tl
     # an operand layout for 8-bit matrix products.
     real = tl.max(tl.load(mask + slot[:, :, None], mask=inside[:, :, None], other=0).to(tl.int32), 2) != 0
     start = node // n * n
-    j = tl.where(real, tl.load(index + slot, mask=real, other=0).to(tl.int32), (node - start)[:, None])
+    j = tl.where(real, tl.load(index + slot, mask=inside, other=0).to(tl.int32), (node - start)[:, None])
     return node, inside, slot, real, (node * n)[:, None] + j, start[:, None] + j
 
 
@@ -244,7 +256,7 @@ def _slots(index, mask, slots, nodes, W: tl.constexpr, WIDTH: tl.constexpr, R: t
 
 def _blocks(n: int) -> tuple[int, int]:
     """The blocks of cities of `_backward_cities`: how many cities in one, and how many blocks."""
-    size = min(LAUNCH["cities"][0], max(16, triton.next_power_of_2(n)))
+    size = min(LAUNCH["cities"].rows, max(16, triton.next_power_of_2(n)))
     return size, triton.cdiv(n, size)
 
 
@@ -272,10 +284,10 @@ class _NeighborhoodAttention(torch.autograd.Function):
         values = q.new_empty((batch, n, d))
         edges = q.new_empty((batch, n, heads, d))
         alpha = q.new_empty((batch, n, heads, index.shape[2]))
-        grid, share, shape, options = _launch("forward", batch * n, heads, d, index.shape[2])
+        grid, share, shape = _shares("forward", batch * n, heads, d, index.shape[2])
         _forward[grid](
             q, k, v, e, weight, strength, index, mask, distance, values, edges, alpha,
-            batch * n, n, q.stride(1), share, math.sqrt(heads / d), **shape, **options,
+            batch * n, n, q.stride(1), share, math.sqrt(heads / d), **shape, **_options("forward"),
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, e, weight, strength, index, mask, distance, alpha, slots)
         ctx.set_materialize_grads(False)
@@ -291,40 +303,40 @@ class _NeighborhoodAttention(torch.autograd.Function):
             q.new_zeros(shape) if grad is None else grad.contiguous()
             for grad, shape in zip(grads, shapes, strict=True)
         )
-        grid, share, shape, options = _launch("pairs", batch * n, heads, d, width)
+        grid, share, shape = _shares("pairs", batch * n, heads, d, width)
         pairs = q.new_empty((batch, n, heads, 2, width))
         partial = q.new_empty((grid[0], heads + 1, d), dtype=torch.float32)
         _backward_pairs[grid](
             v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, partial,
-            batch * n, n, q.stride(1), share, **shape, **options,
+            batch * n, n, q.stride(1), share, **shape, **_options("pairs"),
         )  # fmt: skip
         dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
         sums = q.new_empty((heads + 1, d), dtype=torch.float32)
         size, blocks = _blocks(n)
         reducers = (heads + 1) * d // 16
-        _, warps, stages, registers = LAUNCH["cities"]
         _backward_cities[(reducers + batch * heads * blocks,)](
             q, k, dvalues, slots, pairs, partial, dq, dk, dv, sums,
             n, q.stride(1), grid[0], reducers, math.sqrt(heads / d),
             H=heads, D=d, W=width, J=size, BLOCKS=blocks,
-            num_warps=warps, num_stages=stages, maxnreg=registers,
+            **_options("cities"),
         )  # fmt: skip
         dstrength = sums[heads, 0].view(strength.shape).to(strength.dtype)
         return dq, dk, dv, de, sums[:heads].to(weight.dtype), dstrength, *[None] * 5
 
 
-def _launch(
-    kernel: str, nodes: int, heads: int, d: int, width: int
-) -> tuple[tuple[int], int, dict[str, int], dict[str, int]]:
-    """Grid, tiles per program, compile-time sizes and launch options of a kernel that walks along the cities."""
-    neighbors, warps, stages, registers = LAUNCH[kernel]
+def _shares(kernel: str, nodes: int, heads: int, d: int, width: int) -> tuple[tuple[int], int, dict[str, int]]:
+    """Grid, tiles per program and compile-time sizes of a kernel that walks along the cities."""
     cover = max(16, triton.next_power_of_2(width))
-    group = max(1, neighbors // cover)
+    group = max(1, LAUNCH[kernel].rows // cover)
     tiles = triton.cdiv(nodes, group)
-    share = triton.cdiv(tiles, PROGRAMS)
+    share = triton.cdiv(tiles, LAUNCH[kernel].programs)
     shape = {"H": heads, "HP": max(8, triton.next_power_of_2(heads)), "D": d, "W": width}
-    options = {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
-    return (triton.cdiv(tiles, share),), share, shape | {"WP": cover, "G": group}, options
+    return (triton.cdiv(tiles, share),), share, shape | {"WP": cover, "G": group}
+
+
+def _options(kernel: str) -> dict[str, int]:
+    # One stage: the compiler's pipelining prefetches the values, past the cache that serves them best.
+    return {"num_warps": LAUNCH[kernel].warps, "num_stages": 1, "maxnreg": LAUNCH[kernel].registers}
 
 
 def neighborhood_attention(
