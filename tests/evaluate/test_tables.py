@@ -5,18 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up import random_set, tsplib_set
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.datasets import DATASETS, dataset
-from georoutenet.evaluate.results import Results, Row, read_results, rounded, write_results
+from georoutenet.evaluate.datasets import DATASETS
+from georoutenet.evaluate.efficiency import write_measurements
+from georoutenet.evaluate.results import Results, read_results, rounded, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.evaluate.tables import (
     DECODERS,
     METHODS,
     format_csv,
-    format_markdown,
     make_cells,
+    paper_value,
     paper_values,
+    papers_decoder,
     read_folder,
 )
 from georoutenet.optima import published_optima
@@ -26,47 +29,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 
 
-def header(set_name: str, **other: str) -> dict[str, str]:
-    return {
-        "weights": "tiny",
-        "sha256": "ab" * 32,
-        "encoder": "georoutenet",
-        "objective": "mcs",
-        "set": set_name,
-        "decoder": "beam",
-        "width": "1000",
-        "views": "1",
-        "precision": "float32",
-        "device": "an abacus",
-        "threads": "2",
-        **other,
-    }
-
-
-def random_set(name: str, **other: str) -> Results:
-    data = dataset(name)
-    lengths = np.random.default_rng(1).uniform(1.0, 1.1, data.count)
-    assert data.n is not None
-    rows = [Row(f"{name}-{k}", data.n, float(x), 1.0, 0.5, 0.25) for k, x in enumerate(lengths)]
-    return Results(header(name, **other), rows)
-
-
-def tsplib_set(**other: str) -> Results:
-    """Gaps of 1, 2, ... percent in the order of the set."""
-    rows = [
-        Row(name, published_optima()[name].n, 100.0 + k, 100.0)
-        for k, name in enumerate(tsplib_names("tsplib36"), start=1)
-    ]
-    return Results(header("tsplib36", **other), rows)
-
-
 def test_cells_of_a_random_set(tmp_path: Path) -> None:
     results = random_set("clustered50")
     write_results(tmp_path / "a" / "c.csv.gz", results)
-    complete, partial = read_folder(tmp_path)
+    complete, partial, efficiency = read_folder(tmp_path)
     (cell,) = make_cells(complete)
     interval = bootstrap_mean(complete[0].results.gaps)
-    assert partial == []
+    assert (partial, efficiency) == ([], {})
     assert (cell.method, cell.weights, cell.decoder, cell.set, cell.group, cell.instances) == (
         "GeoRouteNet-MCS",
         "tiny",
@@ -79,15 +48,11 @@ def test_cells_of_a_random_set(tmp_path: Path) -> None:
     assert (cell.gap_low, cell.gap_high) == (interval.low, interval.high)
     assert math.isnan(cell.paper_gap)
     assert cell.file == f"{tmp_path.name}/a/c.csv.gz"
-    page = format_markdown(complete, make_cells(complete))
-    assert f"| clustered50 | 1,000 |  |  | {interval} |" in page
-    assert "| grid50 | 1,000 |  |  |  |" in page  # not measured
-    assert ", 2 threads | float32 |  |  | 2.0 | 50 |" in page
 
 
 def test_groups_of_tsplib_for_both_sets(tmp_path: Path) -> None:
     write_results(tmp_path / "t.csv", tsplib_set())
-    complete, _ = read_folder(tmp_path)
+    complete = read_folder(tmp_path).complete
     cells = {(cell.set, cell.group): cell for cell in make_cells(complete)}
     assert len(cells) == 10
     place = {name: k for k, name in enumerate(tsplib_names("tsplib36"), start=1)}
@@ -101,11 +66,6 @@ def test_groups_of_tsplib_for_both_sets(tmp_path: Path) -> None:
     assert cells["tsplib27", "all"].paper_gap == 3.60
     assert cells["tsplib27", "159-299"].paper_gap == 8.41
     assert math.isnan(cells["tsplib36", "all"].paper_gap)
-    page = format_markdown(complete, make_cells(complete))
-    row = next(
-        line for line in page.splitlines() if line.startswith("| GeoRouteNet-MCS | tiny | Beam-1000 |  |")
-    )
-    assert set(row.split("|")[4:8]) == {"  ", " 5.7134 ", " 0.324 "}  # val50 is empty beside the paper's
 
 
 def test_settings_the_paper_does_not_have_get_rows_of_their_own(tmp_path: Path) -> None:
@@ -113,7 +73,7 @@ def test_settings_the_paper_does_not_have_get_rows_of_their_own(tmp_path: Path) 
     write_results(tmp_path / "b.csv", tsplib_set(views="8", precision="bfloat16"))
     write_results(tmp_path / "c.csv", tsplib_set(encoder="nar4tsp", weights="nar", statistics="batch"))
     write_results(tmp_path / "d.csv", tsplib_set(objective="", weights="odd"))
-    complete, _ = read_folder(tmp_path)
+    complete = read_folder(tmp_path).complete
     found = {(cell.method, cell.weights, cell.decoder) for cell in make_cells(complete)}
     assert found == {
         ("GeoRouteNet-MCS", "tiny", "Beam-1000"),
@@ -121,7 +81,6 @@ def test_settings_the_paper_does_not_have_get_rows_of_their_own(tmp_path: Path) 
         ("NAR4TSP-MCS", "nar", "Beam-1000, batch statistics"),
         ("", "odd", "Beam-1000"),
     }
-    assert "|  | odd | Beam-1000 |" in format_markdown(complete, make_cells(complete))
 
 
 def test_of_two_files_for_one_cell_the_first_counts(tmp_path: Path) -> None:
@@ -130,18 +89,15 @@ def test_of_two_files_for_one_cell_the_first_counts(tmp_path: Path) -> None:
     write_results(
         tmp_path / "b.csv", Results(other.header, [row._replace(length=200.0) for row in other.rows])
     )
-    complete, _ = read_folder(tmp_path)
+    complete = read_folder(tmp_path).complete
     assert {cell.file for cell in make_cells(complete)} == {f"{tmp_path.name}/a.csv"}
-    assert "a slide rule" in format_markdown(complete, make_cells(complete))  # but both are listed
 
 
 def test_what_cannot_be_used(tmp_path: Path) -> None:
     whole = random_set("grid50")
     write_results(tmp_path / "part.csv", Results(whole.header, whole.rows[:10]))
-    assert read_folder(tmp_path) == ([], [f"{tmp_path.name}/part.csv"])
-    assert f"only part of their set: {tmp_path.name}/part.csv." in format_markdown(
-        [], [], [f"{tmp_path.name}/part.csv"]
-    )
+    write_measurements(tmp_path / "e.csv", [])
+    assert read_folder(tmp_path) == ([], [f"{tmp_path.name}/part.csv"], {f"{tmp_path.name}/e.csv": []})
     write_results(tmp_path / "t1.csv", tsplib_set())
     write_results(tmp_path / "t2.csv", tsplib_set(sha256="cd" * 32))
     with pytest.raises(InputError, match="another SHA-256"):
@@ -151,6 +107,20 @@ def test_what_cannot_be_used(tmp_path: Path) -> None:
         read_folder(tmp_path)
     with pytest.raises(InputError, match="not a folder"):
         read_folder(tmp_path / "none")
+
+
+def test_the_paper_stands_beside_what_it_does_not_tell_apart() -> None:
+    assert papers_decoder("Beam-1000, 8 views, batch statistics, bfloat16") == "Beam-1000, 8 views"
+    plain = paper_value("NAR4TSP-PG", "Beam-1000", "tsplib27")
+    assert plain.gap == 17.12
+    assert paper_value("NAR4TSP-PG", "Beam-1000, batch statistics", "tsplib27") == plain
+    assert math.isnan(paper_value("NAR4TSP-PG", "Beam-1000, 8 views", "tsplib27").gap)
+
+
+def test_local_search_is_a_setting_of_its_own(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.csv", tsplib_set(improve="0.1"))
+    (cell, *_) = make_cells(read_folder(tmp_path).complete)
+    assert cell.decoder == "Beam-1000, 0.1 s search"
 
 
 def test_csv_has_a_line_for_each_cell(tmp_path: Path) -> None:
@@ -178,20 +148,6 @@ def test_the_papers_numbers_agree_with_each_other() -> None:
                 # The mean of the gaps is not the gap of the means, but near it.
                 value = values[method, decoder, name, "all"]
                 assert value.gap == pytest.approx(100 * (value.length / optimal - 1), abs=0.03)
-
-
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")
-def test_every_number_in_the_documentation_comes_from_a_file() -> None:
-    complete, partial = read_folder(RESULTS)
-    cells = make_cells(complete)
-    assert cells
-    again = "georoutenet tables results"
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert page == format_markdown(complete, cells, partial), (
-        f"docs/results.md is not what the files give: {again}"
-    )
-    numbers = (ROOT / "docs" / "results.csv").read_text(encoding="utf-8")
-    assert numbers == format_csv(cells), f"docs/results.csv is not what the files give: {again}"
 
 
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")

@@ -1,0 +1,276 @@
+"""Pictures of results: the interaction of encoder and objective, the grid of shifts, gap by size and by time.
+
+What has not been measured is visibly empty. Names begin with ``results-``, then the kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from georoutenet.evaluate.datasets import SHIFT
+from georoutenet.evaluate.efficiency import Measurement
+from georoutenet.evaluate.tables import (
+    BATCH_STATISTICS,
+    DECODERS,
+    METHODS,
+    Cell,
+    paper_value,
+    papers_decoder,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a51a3", "#333333")
+"""Told apart by most people who do not see all colors."""
+MARKERS = "os^DvP*Xhp<>"
+GRAY = "#666666"
+SIZES = sorted({n for sizes in SHIFT.values() for n in sizes})
+
+
+def figure_names(cells: Sequence[Cell], measured: Sequence[Measurement]) -> dict[str, str]:
+    """The pictures that these numbers give, by name, and what each shows."""
+    names = {"results-interaction": "Gaps of both encoders under both objectives, the paper's beside ours"}
+    for weights in shifted(cells):
+        names[f"results-grid-{weights}"] = f"Gap of {weights} by distribution and size, for each decoder"
+        names[f"results-size-{weights}"] = f"Gap of {weights} on uniform instances by size"
+    if measured:
+        names["results-time"] = "Gap against time per instance, our models and classical solvers"
+    return names
+
+
+def make_figure(name: str, cells: Sequence[Cell], measured: Sequence[Measurement]) -> Figure:
+    """The picture of that name."""
+    kind, _, weights = name.removeprefix("results-").partition("-")
+    if kind == "interaction":
+        return plot_interaction(cells)
+    if kind == "time":
+        return plot_time(measured)
+    own = [cell for cell in cells if cell.weights == weights]
+    return plot_grid(own) if kind == "grid" else plot_sizes(own)
+
+
+def shifted(cells: Sequence[Cell]) -> list[str]:
+    """Weights that were measured on a set of the grid."""
+    sets = {name for sizes in SHIFT.values() for name in sizes.values()}
+    return sorted({cell.weights for cell in cells if cell.set in sets})
+
+
+def research_weights(cells: Sequence[Cell]) -> dict[str, str]:
+    """For each of the paper's models the weights of its name, ``nar4tsp-pg`` and so on, else the first."""
+    chosen = {}
+    for method in METHODS.values():
+        names = sorted({cell.weights for cell in cells if cell.method == method})
+        if names:
+            chosen[method] = method.lower() if method.lower() in names else names[0]
+    return chosen
+
+
+def plot_interaction(cells: Sequence[Cell]) -> Figure:
+    """The paper's interaction figure: a line per objective from one encoder to the other."""
+    sets, decoders = ("val50", "diag100", "tsplib27"), ("Greedy", "Beam-1000")
+    figure, grid = _figure(len(decoders), len(sets), (3.3, 2.9))
+    weights = research_weights(cells)
+    by = {(cell.weights, cell.decoder, cell.set, cell.group): cell for cell in cells}
+    for row, decoder in enumerate(decoders):
+        for column, set_name in enumerate(sets):
+            ax, empty = grid[row][column], list[tuple[int, str]]()
+            for color, objective in zip(COLORS, ("PG", "MCS"), strict=False):
+                methods = [f"{encoder}-{objective}" for encoder in ("NAR4TSP", "GeoRouteNet")]
+                paper = [paper_value(method, decoder, set_name).gap for method in methods]
+                ax.plot((0, 1), paper, "o--", color=color, markerfacecolor="white", linewidth=1.2)
+                ours = [by.get((weights.get(method, ""), decoder, set_name, "all")) for method in methods]
+                gaps = [math.nan if cell is None else cell.gap for cell in ours]
+                ax.plot((0, 1), gaps, "o-", color=color, linewidth=2.0)
+                name = weights.get(methods[0], "")
+                batch = by.get((name, f"{decoder}, {BATCH_STATISTICS}", set_name, "all"))
+                if batch is not None:
+                    ax.plot([-0.08], [batch.gap], "D", color=color, markersize=6)
+                empty += [(k, objective) for k in (0, 1) if math.isnan(gaps[k])]
+            _tidy(ax)
+            ax.set_xlim(-0.35, 1.35)
+            ax.set_ylim(0.0, 1.08 * ax.get_ylim()[1])
+            missing = [" and ".join(name for x, name in empty if x == k) for k in (0, 1)]
+            names = zip(("NAR4TSP", "GeoRouteNet"), missing, strict=True)
+            ax.set_xticks((0, 1), [f"{name}\n(ours: no {gone})" if gone else name for name, gone in names])
+            ax.set_title(f"{set_name}, {decoder}", fontsize=11)
+            if column == 0:
+                ax.set_ylabel("mean gap (%)", fontsize=10)
+    handles = [_handle(COLORS[0], "-", "o", "PG"), _handle(COLORS[1], "-", "o", "MCS")]
+    handles += [_handle(GRAY, "-", "o", f"ours: {', '.join(weights.values()) or 'none yet'}")]
+    handles += [_handle(GRAY, "--", "o", "paper", hollow=True)]
+    handles += [_handle(GRAY, "", "D", "ours, NAR4TSP with batch statistics")]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return figure
+
+
+def plot_grid(cells: Sequence[Cell]) -> Figure:
+    """A heat map for each decoder of one model: distribution by size."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import LogLocator
+
+    sets = {name for sizes in SHIFT.values() for name in sizes.values()}
+    decoders = _decoders([cell for cell in cells if cell.set in sets])
+    columns = min(2, len(decoders))
+    rows = math.ceil(len(decoders) / columns)
+    figure, grid = _figure(rows, columns, (4.6, 3.0))
+    gaps = {(cell.decoder, cell.set): cell.gap for cell in cells if cell.set in sets}
+    shown = [max(gap, 0.01) for gap in gaps.values()]
+    scale = LogNorm(min(shown) / 1.001, max(shown) * 1.001)
+    colors = colormaps["YlOrRd"]
+    panels: list[Axes] = [ax for row in grid for ax in row]
+    for ax in panels[len(decoders) :]:
+        ax.set_axis_off()
+    for ax, decoder in zip(panels, decoders, strict=False):
+        for y, sizes in enumerate(SHIFT.values()):
+            for x, n in enumerate(SIZES):
+                if n not in sizes:
+                    continue
+                gap = gaps.get((decoder, sizes[n]))
+                if gap is None:
+                    ax.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="#bbbbbb", hatch="///"))
+                    continue
+                depth = float(scale(max(gap, 0.01)))
+                ax.add_patch(Rectangle((x, y), 1, 1, facecolor=colors(depth), edgecolor="white"))
+                text = f"{gap:.1f}" if gap >= 9.95 else f"{gap:.2f}"
+                ink = "white" if depth > 0.65 else "black"
+                ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=10, color=ink)
+        ax.set(xlim=(0, len(SIZES)), ylim=(len(SHIFT), 0))
+        ax.set_xticks([x + 0.5 for x in range(len(SIZES))], [f"{n:,}" for n in SIZES])
+        ax.set_yticks([y + 0.5 for y in range(len(SHIFT))], list(SHIFT))
+        ax.tick_params(length=0, labelsize=10)
+        ax.set_title(decoder, fontsize=11)
+        ax.set_xlabel("cities", fontsize=10)
+        for spine in ax.spines.values():
+            spine.set_visible(False)
+    bar = figure.colorbar(ScalarMappable(scale, colors), ax=panels, shrink=0.8, pad=0.02)
+    bar.set_label("mean gap (%)", fontsize=10)
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    bar.ax.yaxis.set_major_formatter(_plain)
+    bar.ax.yaxis.set_minor_formatter(_nothing)
+    figure.suptitle(f"{cells[0].weights}: mean gap (%) by distribution and size", fontsize=12)
+    return figure
+
+
+def plot_sizes(cells: Sequence[Cell]) -> Figure:
+    """Gap against size on uniform instances, a line per decoder, intervals as pale bars."""
+    from matplotlib.ticker import LogLocator
+
+    figure, ((ax,),) = _figure(1, 1, (6.6, 4.2))
+    uniform = {name: n for n, name in SHIFT["uniform"].items()}
+    own = [cell for cell in cells if cell.set in uniform]
+    for color, marker, decoder in zip(COLORS, MARKERS, _decoders(own), strict=False):
+        points = sorted((uniform[c.set], c.gap, c.gap_low, c.gap_high) for c in own if c.decoder == decoder)
+        if points:
+            n, gap, low, high = (list(each) for each in zip(*points, strict=True))
+            ax.plot(n, gap, marker=marker, color=color, linewidth=1.6, label=decoder)
+            ax.vlines(n, low, high, color=color, linewidth=4.0, alpha=0.35)
+        sets = {50: "val50", 100: "diag100"}
+        paper = [(m, paper_value(cells[0].method, decoder, name).gap) for m, name in sets.items()]
+        if points and not math.isnan(paper[0][1]):
+            hollow: dict[str, Any] = {"color": color, "markerfacecolor": "white", "markersize": 8}
+            ax.plot(*zip(*paper, strict=True), marker, **hollow, linestyle="", zorder=1)
+    handles, labels = ax.get_legend_handles_labels()
+    handles.append(_handle(GRAY, "", "o", "", hollow=True))
+    labels.append("paper, on val50 and diag100")
+    ax.legend(handles, labels, fontsize=9, frameon=False)
+    _tidy(ax)
+    ax.set(xscale="log", yscale="log", xlim=(SIZES[0] / 1.2, SIZES[-1] * 1.2))
+    ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
+    ax.set_xticks([], minor=True)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(_plain)
+    ax.yaxis.set_minor_formatter(_nothing)
+    ax.set_xlabel("cities (test20 to test1000)", fontsize=10)
+    ax.set_ylabel("mean gap (%)", fontsize=10)
+    ax.set_title(f"{cells[0].weights}: size shift on uniform instances", fontsize=11)
+    return figure
+
+
+def plot_time(measured: Sequence[Measurement]) -> Figure:
+    """Gap against time per instance: a panel per set, a color per model and device, a shape per settings."""
+    sets = list(dict.fromkeys(each.set for each in measured))
+    figure, (panels,) = _figure(1, len(sets), (3.3, 4.2))
+    figure.set_size_inches(3.3 * len(sets) + 3.2, 4.2)
+    runs = list(dict.fromkeys((each.weights, each.device) for each in measured if each.weights))
+    color = {run: COLORS[k % len(COLORS)] for k, run in enumerate(runs)}
+    labels = list(dict.fromkeys(_contender(each) for each in measured))
+    solvers = [label for label in labels if not any(_contender(m) == label and m.weights for m in measured)]
+    decoders = [label for label in labels if label not in solvers]
+    marker: dict[str, str] = {}
+    for group in (decoders, solvers):
+        marker |= {label: MARKERS[k % len(MARKERS)] for k, label in enumerate(group)}
+    times = [each.seconds / each.instances for each in measured]
+    decades = [10.0 ** math.floor(math.log10(min(times))), 10.0 ** math.ceil(math.log10(max(times)))]
+    for ax, set_name in zip(panels, sets, strict=True):
+        for each in measured:
+            if each.set == set_name and math.isfinite(each.gap):
+                ink = color.get((each.weights, each.device), "black")
+                style: dict[str, Any] = {"markersize": 8, "clip_on": False, "color": ink}
+                style["markerfacecolor"] = ink if each.weights else "white"
+                point = ([each.seconds / each.instances], [max(each.gap, 0.0)])
+                ax.plot(*point, marker[_contender(each)], zorder=3, **style)
+        _tidy(ax)
+        ax.set(xscale="log", xlim=decades)
+        ax.xaxis.set_major_formatter(_plain)
+        ax.xaxis.set_minor_formatter(_nothing)
+        ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
+        ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in measured if math.isfinite(each.gap))]))
+        ax.yaxis.set_major_formatter(_plain)
+        counts = sorted({each.instances for each in measured if each.set == set_name})
+        ax.set_title(f"{set_name}, first {' or '.join(f'{n:,}' for n in counts)}", fontsize=11)
+        ax.set_xlabel("seconds per instance", fontsize=10)
+    panels[0].set_ylabel("mean gap (%)", fontsize=10)
+    handles = [_handle(color[run], "", "s", f"{run[0]} on {run[1]}") for run in runs]
+    handles += [_handle(GRAY, "", marker[label], label) for label in decoders]
+    handles += [_handle("black", "", marker[label], label, hollow=True) for label in solvers]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+    return figure
+
+
+def _contender(one: Measurement) -> str:
+    return one.decoder if one.weights else ", ".join(part for part in (one.method, one.decoder) if part)
+
+
+def _decoders(cells: Sequence[Cell]) -> list[str]:
+    """Plain decoders first, as in the tables."""
+    own = {cell.decoder for cell in cells}
+    order = {name: k for k, name in enumerate(DECODERS)}
+    return sorted({*DECODERS, *own}, key=lambda name: (order.get(papers_decoder(name), 9), name))
+
+
+def _figure(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[list[Axes]]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * panel[0], rows * panel[1]), layout="constrained")
+    axes: Any = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(row) for row in axes]
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:g}"
+
+
+def _nothing(value: float, _: object) -> str:
+    return ""
+
+
+def _tidy(ax: Axes) -> None:
+    ax.grid(color="#e5e5e5", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=10)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def _handle(color: str, line: Any, marker: str, label: str, *, hollow: bool = False) -> Any:
+    from matplotlib.lines import Line2D
+
+    face = "white" if hollow else color
+    return Line2D([], [], color=color, linestyle=line, marker=marker, markerfacecolor=face, label=label)

@@ -1,0 +1,297 @@
+"""The page of results: all tables as Markdown, the paper's values beside ours, what is missing left empty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from georoutenet.evaluate.datasets import DATASETS
+from georoutenet.evaluate.efficiency import Measurement, PaperEfficiency, paper_efficiency
+from georoutenet.evaluate.figures import figure_names
+from georoutenet.evaluate.reproduce import commands, place
+from georoutenet.evaluate.statistics import RESAMPLES, SEED
+from georoutenet.evaluate.tables import (
+    DECODERS,
+    GROUPS,
+    METHODS,
+    TSPLIB,
+    Cell,
+    File,
+    Folder,
+    paper_value,
+    papers_decoder,
+)
+from georoutenet.tsplib import TSPLIB27, size_groups, tsplib_names
+
+
+class _Table:
+    """Cells looked up by what a table prints."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.by = {(c.weights, c.decoder, c.set, c.group): c for c in cells}
+        # Each of the paper's models is there, with weights of ours or without.
+        self.models = [
+            (method, weights)
+            for method in METHODS.values()
+            for weights in sorted({c.weights for c in cells if c.method == method}) or [""]
+        ] + [("", weights) for weights in sorted({c.weights for c in cells if not c.method})]
+
+    def decoders(self, weights: str) -> list[str]:
+        own = {c.decoder for c in self.by.values() if c.weights == weights}
+        return [*DECODERS, *sorted(own - set(DECODERS))]
+
+    def ours(self, weights: str, decoder: str, set_name: str, group: str, *, decimals: int) -> str:
+        cell = self.by.get((weights, decoder, set_name, group))
+        if cell is None:
+            return ""
+        text = f"{cell.gap:.{decimals}f}"
+        if not math.isnan(cell.gap_low):
+            text += f" ({cell.gap_low:.{decimals}f} to {cell.gap_high:.{decimals}f})"
+        return text
+
+    def length(self, weights: str, decoder: str, set_name: str) -> str:
+        cell = self.by.get((weights, decoder, set_name, "all"))
+        return "" if cell is None else f"{cell.length:.4f}"
+
+
+def _shown(value: float, decimals: int) -> str:
+    return "" if math.isnan(value) else f"{value:,.{decimals}f}"
+
+
+def _markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> list[str]:
+    """A Markdown table whose first ``words`` columns are text and whose others are numbers."""
+    line = "|" + "---|" * words + "---:|" * (len(heads) - words)
+    return [f"| {' | '.join(heads)} |", line, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+_INTRODUCTION = f"""\
+Made by `georoutenet tables` from the per-instance files listed at the end; do not edit. How the numbers
+come about is described in [protocol.md](protocol.md). Gaps are means over instances, in percent. Those
+of random sets have 95 % bootstrap intervals ({RESAMPLES:,} resamples, seed {SEED}), which speak of
+other instances, not of other training runs: each file of weights is one run. *Paper* is the paper's
+value for the same encoder and objective, from one run as well. Our recipes are not the paper's (see the
+card of the weights), so the two columns compare results, not training methods. An empty cell has not
+been measured. Learning curves are in [training.md](training.md); each picture is also there as SVG, by
+the same name.""".splitlines()
+
+_ABOUT_TWO_BY_TWO = """\
+The paper does not say whether NAR4TSP's norms used statistics frozen in training or those of the batch
+at hand, so its values stand beside both.""".splitlines()
+
+_ABOUT_SHIFT = """\
+What the paper leaves open: size changed at fixed distribution (uniform), distribution changed at fixed
+size, and both. Hatched cells have not been measured; white ones have no set.""".splitlines()
+
+_ABOUT_TSPLIB = """\
+EUC_2D instances of 51 to 299 cities, integer distances, gaps to the published optima. The paper gives
+only the sizes of its groups. The first two groups are thereby fixed; the instances of the two larger
+ones are our own choice by rule, so there the columns are about different instances. The groups are
+small and mixed: their means are no estimates for other instances.""".splitlines()
+
+_ABOUT_EFFICIENCY = """\
+All contenders of a file ran one after the other on the same machine and took the first instances of
+each set. *Probe*: the first instance alone, warm, mean of three. *Total* and *instances/s*: all
+instances, our models in batches, solvers one by one on one thread of the processor. Times are
+wall-clock; *CPU s* is the processor time of the process in the same span, and is the smaller of the two
+where other programs had the core. The paper's models run Beam-1000 on its GPU in batches of 128 (1 on
+TSPLIB), its solvers one process per instance, over the whole set. On TSPLIB solvers see unrounded
+distances, so a proven tour may be a little longer than the optimum.""".splitlines()
+
+_ABOUT_REPRODUCING = """\
+One command per line makes the files that the tables read; `georoutenet tables results` then makes this
+page and its pictures. *Minutes* were spent solving on the machine named; an empty cell was not
+measured. TSPLIB has to be there (`georoutenet data tsplib`). Weights that are not packaged are given as
+a path.""".splitlines()
+
+_ABOUT_FILES = """\
+Weights by the first digits of their SHA-256. Instances/s count network, decoding and search, not
+compilation; *network %* and *search %* are their shares of the time. Speeds are those of the run,
+whatever else the machine was doing; the paper's are those of its GPU.""".splitlines()
+
+
+def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
+    """All tables as one page: the files of a folder and the ``cells`` made of them."""
+    table = _Table(cells)
+    pictures = figure_names(cells, folder.measurements)
+    sections: list[tuple[str, Sequence[str], Sequence[str], str]] = [
+        ("Encoder and objective, Beam-1000", _ABOUT_TWO_BY_TWO, _two_by_two(table), "interaction"),
+        ("The paper's random sets", (), _random(table), ""),
+        ("Held-out random sets", _ABOUT_SHIFT, _held_out(table), "grid size"),
+        ("TSPLIB", _ABOUT_TSPLIB, _tsplib(table), ""),
+        ("Efficiency", _ABOUT_EFFICIENCY, _efficiency(folder.efficiency), "time"),
+        ("How to reproduce each number", _ABOUT_REPRODUCING, _reproduce(folder), ""),
+        ("Files", _ABOUT_FILES, _files(folder.complete), ""),
+    ]
+    lines = ["# Results", "", *_INTRODUCTION, ""]
+    for title, about, rows, kinds in sections:
+        lines += [f"## {title}", ""]
+        lines += [*about, ""] if about else []
+        lines += rows
+        for name, words in pictures.items():
+            if name.split("-")[1] in kinds.split():
+                lines += [f"![{words}](images/{name}.png)", ""]
+    if folder.partial:
+        names = ", ".join(folder.partial)
+        lines += [f"Not used, because they cover only part of their set: {names}.", ""]
+    return "\n".join(lines)
+
+
+def _two_by_two(table: _Table) -> list[str]:
+    sets = ("val50", "diag100", "tsplib27")
+    rows = []
+    for method, weights in table.models:
+        own = [each for each in table.decoders(weights) if papers_decoder(each) == "Beam-1000"]
+        for decoder in own:
+            row = [method, weights, decoder.partition(", ")[2]]
+            for each in sets:
+                decimals = 2 if each in TSPLIB else 3  # as many as the paper's appendix gives
+                row += [table.ours(weights, decoder, each, "all", decimals=decimals)]
+                row += [_shown(paper_value(method, decoder, each).gap, decimals)]
+            rows.append(row)
+    heads = ["model", "weights", "settings", *(head for each in sets for head in (each, "paper"))]
+    return _markdown_table(heads, rows, 3)
+
+
+def _random(table: _Table) -> list[str]:
+    sets = ("val50", "diag100")
+    rows = []
+    for method, weights in table.models:
+        for decoder in table.decoders(weights):
+            row = [method, weights, decoder]
+            for each in sets:
+                paper = paper_value(method, decoder, each)
+                row += [table.length(weights, decoder, each), _shown(paper.length, 4)]
+                row += [table.ours(weights, decoder, each, "all", decimals=3), _shown(paper.gap, 3)]
+            rows.append(row)
+    heads = [f"{each} {what}" for each in sets for what in ("length", "paper", "gap", "paper")]
+    heads = [head.split()[-1] if head.endswith("paper") else head for head in heads]
+    return _markdown_table(["model", "weights", "decoder", *heads], rows, 3)
+
+
+def _held_out(table: _Table) -> list[str]:
+    sets = [each for each in DATASETS.values() if each.is_random and each.name not in ("val50", "diag100")]
+    lines = []
+    for _, weights in table.models:
+        if weights:
+            decoders = table.decoders(weights)
+            rows = [
+                [each.name, f"{each.count:,}"]
+                + [table.ours(weights, decoder, each.name, "all", decimals=3) for decoder in decoders]
+                for each in sets
+            ]
+            lines += [f"`{weights}`:", "", *_markdown_table(["set", "instances", *decoders], rows, 1)]
+    return lines
+
+
+def _tsplib(table: _Table) -> list[str]:
+    lines = []
+    for set_name in TSPLIB:
+        with_paper = set_name == "tsplib27"
+        rows = []
+        for method, weights in table.models:
+            if not weights and not with_paper:
+                continue
+            for decoder in table.decoders(weights):
+                row = [method, weights, decoder]
+                for group in GROUPS:
+                    row.append(table.ours(weights, decoder, set_name, group, decimals=2))
+                    if with_paper:
+                        row.append(_shown(paper_value(method, decoder, set_name, group).gap, 2))
+                rows.append(row)
+        names = TSPLIB27 if with_paper else tsplib_names(set_name)
+        counts = {**{g: len(each) for g, each in size_groups(names).items()}, "all": len(names)}
+        heads = ["model", "weights", "decoder"]
+        for group in GROUPS:
+            heads += [f"{group} ({counts[group]})", "paper"] if with_paper else [f"{group} ({counts[group]})"]
+        lines += [f"`{set_name}`:", "", *_markdown_table(heads, rows, 3)]
+    return lines
+
+
+def _efficiency(efficiency: dict[str, list[Measurement]]) -> list[str]:
+    """The paper's efficiency table for each set, its rows beside ours; its rows alone where we have none."""
+    measured = [each for file in efficiency.values() for each in file]
+    sets = dict.fromkeys(set_name for set_name, _ in paper_efficiency())
+    rows = []
+    for set_name in [*sets, *sorted({each.set for each in measured} - sets.keys(), key=list(DATASETS).index)]:
+        own = [each for each in measured if each.set == set_name]
+        there = {each.method for each in own if _is_the_papers(each)}
+        rows += [
+            [set_name, method, "", "", "", "", *_with_paper(None, paper)]
+            for (of_set, method), paper in paper_efficiency().items()
+            if of_set == set_name and method not in there
+        ]
+        for each in own:
+            paper = paper_efficiency().get((set_name, each.method)) if _is_the_papers(each) else None
+            where = place({"device": each.device, "threads": str(each.threads)})
+            gap = "" if math.isnan(each.gap) else f"{round(each.gap, 3) + 0.0:.3f}"
+            words = [set_name, each.weights or each.method, each.decoder, where, f"{each.instances:,}", gap]
+            rows.append([*words, *_with_paper(each, paper)])
+    heads = ["set", "model or solver", "settings", "device", "instances", "gap %", "probe ms", "paper"]
+    heads += ["total s", "paper", "instances/s", "paper", "network %", "search %", "CPU s"]
+    heads += ["peak MiB", "paper", "parameters", "paper"]
+    return _markdown_table(heads, rows, 4)
+
+
+def _is_the_papers(one: Measurement) -> bool:
+    """Whether the paper has these settings: solvers without a time limit, models with Beam-1000."""
+    return papers_decoder(one.decoder) == ("Beam-1000" if one.weights else "")
+
+
+def _with_paper(one: Measurement | None, paper: PaperEfficiency | None) -> list[str]:
+    """The columns of numbers, the paper's beside ours."""
+    theirs = paper or PaperEfficiency(*[math.nan] * 5)
+    ours = [""] * 8
+    if one is not None:
+        ours = [
+            _shown(1000 * one.probe_seconds, 1),
+            _shown(one.seconds, 2),
+            _shown(one.instances_per_second, 1),
+            _shown(100 * one.network_seconds / one.seconds, 0),
+            _shown(100 * one.improve_seconds / one.seconds, 0),
+            _shown(one.cpu_seconds, 2),
+            _shown(one.peak_device_bytes / 2**20, 0),
+            f"{one.parameters:,}" if one.parameters else "",
+        ]
+    return [
+        *(ours[0], _shown(theirs.probe_ms, 1), ours[1], _shown(theirs.seconds, 2)),
+        *(ours[2], _shown(theirs.instances_per_second, 1), *ours[3:6]),
+        *(ours[6], _shown(theirs.peak_gb * 1e9 / 2**20, 0), ours[7]),
+        f"{theirs.parameters_million * 1e6:,.0f}" if math.isfinite(theirs.parameters_million) else "",
+    ]
+
+
+def _reproduce(folder: Folder) -> list[str]:
+    rows = [[f"`{each.line}`", each.place, _shown(each.minutes, 1)] for each in commands(folder)]
+    return _markdown_table(["command", "device", "minutes"], rows, 2)
+
+
+def _files(complete: Sequence[File]) -> list[str]:
+    """Where each number comes from and how fast it was made."""
+    rows = []
+    for name, results in complete:
+        header = results.header
+        seconds = float(results.seconds.sum())
+        speed = len(results) / seconds if seconds > 0 else float(header.get("instances_per_second") or "nan")
+        network, search = (
+            f"{100 * float(part.sum()) / seconds:.0f}" if seconds > 0 else ""
+            for part in (results.network_seconds, results.improve_seconds)
+        )
+        memory = header.get("peak_device_bytes", "")
+        rows.append(
+            [
+                f"`{name}`",
+                header["sha256"][:8],
+                header.get("commit", "")[:8],
+                place(header),
+                header.get("precision", ""),
+                header.get("date", ""),
+                header.get("batch", ""),
+                _shown(speed, 1),
+                network,
+                search,
+                f"{int(memory) / 2**20:,.0f}" if memory else "",
+            ]
+        )
+    heads = ["file", "weights", "commit", "device", "precision", "date", "batch", "instances/s"]
+    heads += ["network %", "search %", "peak MiB"]
+    return _markdown_table(heads, rows, 6)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from georoutenet.evaluate.efficiency import Measurement
+from georoutenet.evaluate.figures import (
+    figure_names,
+    make_figure,
+    plot_grid,
+    plot_interaction,
+    plot_sizes,
+    plot_time,
+    research_weights,
+)
+from georoutenet.evaluate.tables import Cell, paper_values
+from georoutenet.plot import save
+
+
+def cell(set_name: str, gap: float, **other: object) -> Cell:
+    given = Cell(
+        method="GeoRouteNet-MCS",
+        weights="mine",
+        decoder="Greedy",
+        set=set_name,
+        group="all",
+        instances=10,
+        length=5.0,
+        gap=gap,
+        gap_low=gap - 0.1,
+        gap_high=gap + 0.1,
+        paper_length=math.nan,
+        paper_gap=math.nan,
+        file="f",
+    )
+    return replace(given, **other)  # type: ignore[arg-type]
+
+
+def measurement(**other: object) -> Measurement:
+    given = Measurement(
+        *("val50", "GeoRouteNet-MCS", "mine", "Greedy", 4, 0.5, 0.4, 0.6, 0.1, 2.0, 1.0, 0.5, 0.5, 2.0, 128),
+        *("float32", 10, math.nan, "an abacus", 1, "", "2026-01-01"),
+    )
+    return replace(given, **other)  # type: ignore[arg-type]
+
+
+def texts(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def points(ax: Axes) -> set[tuple[float, float]]:
+    """What is drawn and not missing."""
+    drawn = [xy for line in ax.lines for xy in zip(line.get_xdata(), line.get_ydata(), strict=True)]  # type: ignore[arg-type]
+    return {(float(x), round(float(y), 6)) for x, y in drawn if math.isfinite(y)}
+
+
+def drawable(figure: Figure, tmp_path: object) -> None:
+    for extension in ("png", "svg"):
+        save(figure, f"{tmp_path}/x.{extension}")
+
+
+def test_the_interaction_shows_the_paper_and_what_is_missing(tmp_path: object) -> None:
+    figure = plot_interaction([])
+    assert len(figure.axes) == 6
+    for ax, (set_name, decoder) in zip(
+        figure.axes,
+        [(s, d) for d in ("Greedy", "Beam-1000") for s in ("val50", "diag100", "tsplib27")],
+        strict=True,
+    ):
+        assert ax.get_title() == f"{set_name}, {decoder}"
+        papers = {
+            (
+                float(encoder == "GeoRouteNet"),
+                paper_values()[f"{encoder}-{objective}", decoder, set_name, "all"].gap,
+            )
+            for encoder in ("NAR4TSP", "GeoRouteNet")
+            for objective in ("PG", "MCS")
+        }
+        assert points(ax) == papers
+        labels = [label.get_text() for label in ax.get_xticklabels()]
+        assert labels == ["NAR4TSP\n(ours: no PG and MCS)", "GeoRouteNet\n(ours: no PG and MCS)"]
+    drawable(figure, tmp_path)
+
+
+def test_the_interaction_takes_the_four_research_weights_by_name() -> None:
+    names = ["NAR4TSP-PG", "NAR4TSP-MCS", "GeoRouteNet-PG", "GeoRouteNet-MCS"]
+    cells = [cell("val50", 90.0 + k, method=name, weights=name.lower()) for k, name in enumerate(names)]
+    cells.append(cell("val50", 80.0, method="GeoRouteNet-MCS", weights="a-better-one"))
+    cells.append(
+        cell("val50", 95.0, method="NAR4TSP-PG", weights="nar4tsp-pg", decoder="Greedy, batch statistics")
+    )
+    assert research_weights(cells) == {name: name.lower() for name in names}
+    first, *others = plot_interaction(cells).axes
+    ours = {point for point in points(first) if point[1] > 50}
+    assert ours == {(0.0, 90.0), (0.0, 91.0), (1.0, 92.0), (1.0, 93.0), (-0.08, 95.0)}
+    assert [label.get_text() for label in first.get_xticklabels()] == ["NAR4TSP", "GeoRouteNet"]
+    assert all(point[1] < 50 for ax in others for point in points(ax))
+
+
+def test_the_grid_has_every_set_and_shows_what_is_missing(tmp_path: object) -> None:
+    cells = [
+        cell("test20", 0.5),
+        cell("clustered200", 12.34),
+        cell("ring50", 1.0, decoder="Beam-1000, 8 views"),
+    ]
+    figure = plot_grid([*cells, cell("val50", 7.0)])
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert titles == ["Greedy", "Beam-100", "Beam-1000", "Beam-1000, 8 views"]
+    greedy, empty, _, views = figure.axes[:4]
+    assert texts(greedy) == ["0.50", "12.3"]
+    assert texts(views) == ["1.00"]
+    for ax, measured in ((greedy, 2), (empty, 0), (views, 1)):
+        hatched = [patch for patch in ax.patches if patch.get_hatch()]
+        assert len(ax.patches) == 18
+        assert len(hatched) == 18 - measured
+    drawable(figure, tmp_path)
+
+
+def test_sizes_have_a_line_for_each_measured_decoder(tmp_path: object) -> None:
+    cells = [
+        cell("test50", 1.0),
+        cell("test20", 0.5),
+        cell("ring50", 9.0),
+        cell("test50", 0.2, decoder="Beam-7"),
+    ]
+    figure = plot_sizes(cells)
+    (ax,) = figure.axes
+    paper = {
+        (float(n), paper_values()["GeoRouteNet-MCS", "Greedy", s, "all"].gap)
+        for n, s in ((50, "val50"), (100, "diag100"))
+    }
+    assert points(ax) == {(20.0, 0.5), (50.0, 1.0), (50.0, 0.2)} | paper
+    legend = ax.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["Greedy", "Beam-7", "paper, on val50 and diag100"]
+    drawable(figure, tmp_path)
+
+
+def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
+    solver = {"weights": "", "method": "LKH-3", "decoder": ""}
+    measured = [
+        measurement(),
+        measurement(decoder="Beam-5", gap=-1e-9, seconds=8.0),
+        measurement(**solver, gap=0.0, seconds=4.0),
+        measurement(set="tsplib27", gap=3.0, instances=27, seconds=27.0),
+        measurement(set="tsplib27", gap=math.nan, decoder="Beam-5"),
+    ]
+    figure = plot_time(measured)
+    first, second = figure.axes
+    assert points(first) == {(0.5, 0.5), (2.0, 0.0), (1.0, 0.0)}
+    assert points(second) == {(1.0, 3.0)}
+    assert (first.get_title(), second.get_title()) == ("val50, first 4", "tsplib27, first 4 or 27")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["mine on an abacus", "Greedy", "Beam-5", "LKH-3"]
+    drawable(figure, tmp_path)
+
+
+def test_which_pictures_there_are() -> None:
+    assert list(figure_names([], [])) == ["results-interaction"]
+    cells = [cell("val50", 1.0, weights="other"), cell("ring50", 1.0)]
+    names = figure_names(cells, [measurement()])
+    assert list(names) == ["results-interaction", "results-grid-mine", "results-size-mine", "results-time"]
+    titles = [make_figure(name, cells, [measurement()]).axes[0].get_title() for name in names]
+    assert titles == ["val50, Greedy", "Greedy", "mine: size shift on uniform instances", "val50, first 4"]
+
+
+@pytest.mark.parametrize("gap", [0.0, 250.0])
+def test_extreme_gaps_can_be_drawn(gap: float, tmp_path: object) -> None:
+    drawable(plot_grid([cell("test20", gap)]), tmp_path)
+    drawable(plot_time([measurement(gap=gap)]), tmp_path)
+    drawable(plot_sizes([cell("test20", gap)]), tmp_path)

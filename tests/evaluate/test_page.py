@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up import random_set, tsplib_set
+
+from georoutenet.evaluate.efficiency import Measurement, write_measurements
+from georoutenet.evaluate.figures import figure_names
+from georoutenet.evaluate.page import format_markdown
+from georoutenet.evaluate.results import Results, write_results
+from georoutenet.evaluate.statistics import bootstrap_mean
+from georoutenet.evaluate.tables import Folder, format_csv, make_cells, read_folder
+from georoutenet.tsplib import TSPLIB27, tsplib_names
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+
+
+def page(folder: Path) -> list[str]:
+    found = read_folder(folder)
+    return format_markdown(found, make_cells(found.complete)).splitlines()
+
+
+def section(lines: list[str], title: str) -> list[str]:
+    first = lines.index(f"## {title}")
+    last = next((k for k in range(first + 1, len(lines)) if lines[k].startswith("## ")), len(lines))
+    return lines[first:last]
+
+
+def test_random_sets(tmp_path: Path) -> None:
+    results = random_set("clustered50", improve="0.1")
+    rows = [row._replace(improve_seconds=0.125) for row in results.rows]
+    write_results(tmp_path / "a" / "c.csv.gz", Results(results.header, rows))
+    lines = page(tmp_path)
+    interval = bootstrap_mean(read_folder(tmp_path).complete[0].results.gaps)
+    assert f"| clustered50 | 1,000 |  |  |  | {interval} |" in lines
+    assert "| grid50 | 1,000 |  |  |  |  |" in lines  # not measured
+    assert any(", 2 threads | float32 |  |  | 2.0 | 50 | 25 |" in line for line in section(lines, "Files"))
+    assert "![Gap of tiny by distribution and size, for each decoder](images/results-grid-tiny.png)" in lines
+
+
+def test_what_is_not_measured_is_empty_beside_the_paper(tmp_path: Path) -> None:
+    write_results(tmp_path / "t.csv", tsplib_set())
+    lines = page(tmp_path)
+    (row,) = (line for line in lines if line.startswith("| GeoRouteNet-MCS | tiny | Beam-1000 |  |"))
+    assert set(row.split("|")[4:8]) == {"  ", " 5.7134 ", " 0.324 "}  # val50
+
+
+def test_settings_beyond_the_paper_and_other_models(tmp_path: Path) -> None:
+    write_results(tmp_path / "d.csv", tsplib_set(objective="", weights="odd"))
+    write_results(tmp_path / "e.csv", tsplib_set(objective="", weights="odd", device="a slide rule"))
+    lines = page(tmp_path)
+    assert any(line.startswith("|  | odd | Beam-1000 |") for line in lines)
+    assert any("a slide rule" in line for line in section(lines, "Files"))  # not used, but listed
+
+
+def test_the_four_models_are_found_by_their_headers(tmp_path: Path) -> None:
+    """With NAR4TSP's norms in both ways, as the weights of a study will come."""
+    for encoder in ("nar4tsp", "georoutenet"):
+        for objective in ("pg", "mcs"):
+            name = f"{encoder}-{objective}"
+            for statistics in ("frozen", "batch") if encoder == "nar4tsp" else ("",):
+                more = {"encoder": encoder, "objective": objective, "statistics": statistics}
+                write_results(tmp_path / name / f"t{statistics}.csv", tsplib_set(weights=name, **more))
+    rows = section(page(tmp_path), "Encoder and objective, Beam-1000")
+    place = {name: k for k, name in enumerate(tsplib_names("tsplib36"), start=1)}
+    mean = f"{sum(place[name] for name in TSPLIB27) / 27:.2f}"
+    for words in (
+        f"| NAR4TSP-PG | nar4tsp-pg |  |  | 0.417 |  | 2.728 | {mean} | 17.12 |",
+        f"| NAR4TSP-PG | nar4tsp-pg | batch statistics |  | 0.417 |  | 2.728 | {mean} | 17.12 |",
+        f"| NAR4TSP-MCS | nar4tsp-mcs | batch statistics |  | 0.356 |  | 2.174 | {mean} | 21.98 |",
+        f"| GeoRouteNet-PG | georoutenet-pg |  |  | 0.368 |  | 1.535 | {mean} | 5.41 |",
+        f"| GeoRouteNet-MCS | georoutenet-mcs |  |  | 0.324 |  | 1.261 | {mean} | 3.60 |",
+    ):
+        assert words in rows, rows
+
+
+def measurement(**other: object) -> Measurement:
+    given = Measurement(
+        *("val50", "GeoRouteNet-MCS", "mine", "Beam-1000", 100, 0.25, 0.2, 0.3, 0.05, 4.0, 1.0, 2.0, 1.0),
+        *(3.5, 128, "float32", 2_000_000, 2.0**30, "NVIDIA X", 2, "", "2026-01-01"),
+    )
+    return replace(given, **other)  # type: ignore[arg-type]
+
+
+def test_efficiency_has_the_papers_columns_beside_ours(tmp_path: Path) -> None:
+    solver = {"weights": "", "parameters": 0, "device": "an abacus", "threads": 1, "gap": -1e-9}
+    write_measurements(
+        tmp_path / "e.csv",
+        [
+            measurement(),
+            measurement(decoder="Greedy"),
+            measurement(method="LKH-3", decoder="", **solver),
+            measurement(method="OR-Tools", decoder="at most 1 s", set="test20", **solver),
+        ],
+    )
+    rows = section(page(tmp_path), "Efficiency")
+    times = "50.0 | 33.2 | 4.00 | 9.22 | 25.0 | 1,084.8 | 25 | 25 | 3.50"
+    ours = f"{times} | 1,024 | 1,193 | 2,000,000 | 2,024,000"
+    assert f"| val50 | mine | Beam-1000 | NVIDIA X | 100 | 0.250 | {ours} |" in rows
+    greedy = "50.0 |  | 4.00 |  | 25.0 |  | 25 | 25 | 3.50 | 1,024 |  | 2,000,000 | "
+    assert f"| val50 | mine | Greedy | NVIDIA X | 100 | 0.250 | {greedy} |" in rows
+    for start in (
+        "| val50 | LKH-3 |  | an abacus, 1 thread | 100 | 0.000 | 50.0 | 63.6 |",
+        "| test20 | OR-Tools | at most 1 s |",
+        "| val50 | NAR4TSP-PG |  |",  # not measured: the paper's numbers stand alone
+        "| diag100 | Concorde |  |",
+    ):
+        assert sum(row.startswith(start) for row in rows) == 1
+    assert not any(row.startswith("| val50 | GeoRouteNet-MCS |") for row in rows)
+
+
+def test_files_that_cannot_be_used_are_named() -> None:
+    text = format_markdown(Folder([], ["results/part.csv"], {}), [])
+    assert "only part of their set: results/part.csv." in text
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")
+def test_every_number_in_the_documentation_comes_from_a_file() -> None:
+    found = read_folder(RESULTS)
+    cells = make_cells(found.complete)
+    assert cells
+    again = "georoutenet tables results"
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert text == format_markdown(found, cells), f"docs/results.md is not what the files give: {again}"
+    numbers = (ROOT / "docs" / "results.csv").read_text(encoding="utf-8")
+    assert numbers == format_csv(cells), f"docs/results.csv is not what the files give: {again}"
+    for name in figure_names(cells, found.measurements):
+        for extension in ("png", "svg"):
+            assert (ROOT / "docs" / "images" / f"{name}.{extension}").is_file(), f"{name} is missing: {again}"

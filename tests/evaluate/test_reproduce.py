@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from made_up import random_set, tsplib_set
+
+from georoutenet.evaluate.reproduce import commands, decoder_label, place
+from georoutenet.evaluate.results import Results
+from georoutenet.evaluate.settings import parse_decoder
+from georoutenet.evaluate.tables import File, Folder
+
+
+def folder(*results: Results) -> Folder:
+    return Folder([File(f"{k}.csv", each) for k, each in enumerate(results)], [], {})
+
+
+def test_files_of_one_kind_share_a_command() -> None:
+    found = commands(
+        folder(
+            random_set("ring50"),
+            random_set("grid50"),
+            random_set("ring50", width="", decoder="greedy"),
+            random_set("grid50", width="", decoder="greedy"),
+            tsplib_set(views="8", improve="0.5"),
+        )
+    )
+    assert [each.line for each in found] == [
+        "georoutenet evaluate tiny --set grid50,ring50 --decoder beam-1000,greedy --device cpu",
+        "georoutenet evaluate tiny --set tsplib36 --decoder beam-1000-views-8-improve-0.5 --device cpu",
+    ]
+    assert found[0].place == "an abacus, 2 threads"
+    assert found[0].minutes == pytest.approx(4 * 1000 * 0.5 / 60)
+    assert math.isnan(found[1].minutes)
+
+
+def test_what_differs_from_the_defaults_is_said() -> None:
+    more = {
+        "statistics": "batch",
+        "precision": "bfloat16",
+        "batch": "1000",
+        "device": "NVIDIA X",
+        "seed": "3",
+    }
+    (one,) = commands(folder(random_set("ring50", **more)))
+    options = "--statistics batch --precision bfloat16 --seed 3 --batch 1000 --device cuda"
+    assert one.line == f"georoutenet evaluate tiny --set ring50 --decoder beam-1000 {options}"
+    assert one.place == "NVIDIA X"
+    (usual,) = commands(folder(random_set("ring50", batch="128")))
+    assert "--batch" not in usual.line
+
+
+def test_speed_from_the_header_where_rows_have_no_times() -> None:
+    results = tsplib_set(instances_per_second="6.0")
+    (one,) = commands(folder(results))
+    assert one.minutes == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "sample-5", "beam-7-views-3-improve-0.25"])
+def test_labels_are_those_of_the_command(decoder: str) -> None:
+    settings = parse_decoder(decoder)
+    header = {
+        "decoder": settings.decoder,
+        "width": "" if settings.decoder == "greedy" else str(settings.width),
+        "views": str(settings.views),
+        "improve": f"{settings.improve:g}" if settings.improve else "",
+    }
+    assert decoder_label(header) == settings.decoder_label == decoder
+
+
+def test_places() -> None:
+    assert place({"device": "x", "threads": "1"}) == "x, 1 thread"
+    assert place({"device": "x"}) == "x"
+    assert place({}) == ""
