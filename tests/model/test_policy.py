@@ -9,14 +9,18 @@ import torch
 from georoutenet.errors import InputError
 from georoutenet.instance import Instance
 from georoutenet.model import Policy, PolicyConfig
+from georoutenet.model.geometry import neighborhood
+from georoutenet.model.georoutenet import GeoRouteNet
 
 ENCODERS = ["georoutenet", "nar4tsp"]
 
 
-@pytest.fixture(params=ENCODERS)
+@pytest.fixture(params=["georoutenet square", "georoutenet density", "nar4tsp square"])
 def policy(request: pytest.FixtureRequest) -> Policy:
     torch.manual_seed(1)
-    policy = Policy(PolicyConfig(encoder=request.param, hidden=16, heads=4, layers=3)).double().eval()
+    encoder, unit = request.param.split()
+    config = PolicyConfig(encoder=encoder, unit=unit, hidden=16, heads=4, layers=3)
+    policy = Policy(config).double().eval()
     with torch.no_grad():  # away from the initial zeros and ones
         for parameter in policy.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -171,11 +175,42 @@ def test_bad_input_is_refused(policy: Policy) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"encoder": "gcn"}, {"hidden": 0}, {"heads": 3}, {"layers": 1.5}, {"neighbors": -1}, {"rbf": 1}],
+    [
+        {"encoder": "gcn"},
+        {"hidden": 0},
+        {"heads": 3},
+        {"layers": 1.5},
+        {"neighbors": -1},
+        {"rbf": 1},
+        {"unit": "mile"},
+        {"unit": "density", "encoder": "nar4tsp"},
+    ],
 )
 def test_bad_configurations_are_refused(settings: dict) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         PolicyConfig(**settings)
+
+
+@torch.no_grad()
+def test_the_unit_of_density_scales_distances_alone() -> None:
+    """At 50 cities it is the paper's; at 200 the edges look as those of the instance twice as wide."""
+    torch.manual_seed(3)
+    square = Policy(PolicyConfig(hidden=16, heads=4, layers=2)).double().eval()
+    density = Policy(PolicyConfig(hidden=16, heads=4, layers=2, unit="density")).double().eval()
+    density.load_state_dict(square.state_dict())
+    coords = torch.rand(2, 50, 2, dtype=torch.float64)
+    torch.testing.assert_close(density(coords).logits, square(coords).logits)
+    coords = torch.rand(2, 200, 2, dtype=torch.float64)
+    assert not torch.allclose(density(coords).logits, square(coords).logits)
+    torch.testing.assert_close(density._nodes(coords).start, _start_of_wider(square, coords, 2.0))
+
+
+def _start_of_wider(policy: Policy, coords: torch.Tensor, factor: float) -> torch.Tensor:
+    """The start distribution with node features of ``coords`` and distances of ``factor * coords``."""
+    encoder = policy.encoder
+    assert isinstance(encoder, GeoRouteNet)
+    near = neighborhood(factor * coords, policy.config.neighbors)
+    return encoder.nodes(coords, near, torch.float64, [slice(0, coords.shape[1])]).start
 
 
 def test_unknown_settings_are_named() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from georoutenet.errors import InputError
 
 ENCODERS = ("georoutenet", "nar4tsp")
+UNITS = ("square", "density")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,19 @@ class PolicyConfig:
     """``k``: attention reads a city itself and its ``k`` nearest, boundary ties kept."""
     rbf: int = 16
     """Number of radial distance bases (GeoRouteNet only)."""
+    unit: str = "square"
+    """Unit of the distances: ``square``, the side of the unit square, as in the paper; or ``density``
+    (GeoRouteNet only): times ``sqrt(n / 50)``, so that uniform cities of any number are as far apart as 50."""
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
             raise InputError(f"unknown encoder {self.encoder!r}; allowed: {', '.join(ENCODERS)}")
+        if self.unit not in UNITS:
+            raise InputError(f"unknown unit {self.unit!r}; allowed: {', '.join(UNITS)}")
+        if self.unit != "square" and self.encoder != "georoutenet":
+            raise InputError(
+                f"encoder {self.encoder!r} has distances in unit 'square' only, got {self.unit!r}"
+            )
         for name in ("hidden", "heads", "layers", "neighbors", "rbf"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from georoutenet.model.geometry import Neighborhood, pair_distances
+from georoutenet.model.geometry import Neighborhood
 
 if TYPE_CHECKING:
+    from georoutenet.model.config import PolicyConfig
     from georoutenet.model.georoutenet import GeoRouteNet, Layer
     from georoutenet.model.layers import Linear
 
@@ -30,6 +31,8 @@ class Operations:
     attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
     update: Callable[..., Tensor]
     logit: Callable[..., Tensor]
+    tables: Callable[[Neighborhood], dict[str, Tensor]]
+    """What ``attention`` wants to know of the neighborhoods in every layer."""
 
 
 @cache
@@ -45,15 +48,22 @@ def operations(*, plain: bool = False) -> Operations:
             attention.neighborhood_attention_reference,
             update.edge_update_reference,
             ends.edge_logit_reference,
+            lambda near: {},
         )
     return Operations(
-        ends.edge_embedding, attention.neighborhood_attention, update.edge_update, ends.edge_logit
+        ends.edge_embedding,
+        attention.neighborhood_attention,
+        update.edge_update,
+        ends.edge_logit,
+        lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
     )
 
 
-def fits(hidden: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernels take states of this kind."""
-    return device.type == "cuda" and dtype == torch.bfloat16 and hidden >= 16 and hidden & (hidden - 1) == 0
+def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernels take this model: bfloat16 on CUDA, sizes that are powers of two."""
+    sizes = (config.hidden, config.rbf, config.heads)
+    powers = all(size & (size - 1) == 0 for size in sizes) and min(config.hidden, config.rbf) >= 16
+    return device.type == "cuda" and dtype == torch.bfloat16 and powers
 
 
 def compile_nodes(net: GeoRouteNet) -> None:
@@ -91,10 +101,16 @@ def logits(net: GeoRouteNet, e: Tensor, use: Operations) -> Tensor:
 
 
 def all_pairs(
-    net: GeoRouteNet, coords: Tensor, near: Neighborhood, dtype: torch.dtype, use: Operations
+    net: GeoRouteNet,
+    coords: Tensor,
+    distance: Tensor,
+    near: Neighborhood,
+    dtype: torch.dtype,
+    use: Operations,
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients."""
-    e = embed(net, pair_distances(coords.unsqueeze(2), coords.unsqueeze(1)), dtype, use)  # (B, n, n, d)
+    e = embed(net, distance, dtype, use)  # (B, n, n, d)
+    tables = use.tables(near)
     history, s, (q, k, v) = net.begin(coords, dtype)
     for number, layer in enumerate(net.layers):
         values, edges, e = use.attention(
@@ -107,7 +123,8 @@ def all_pairs(
             near.index,
             near.mask,
             near.distance,
-            layer.heads,
+            heads=layer.heads,
+            **tables,
         )
         if layer is net.layers[-1]:
             start, source, target = layer.conclude(values, edges, history, s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,9 +33,8 @@ class Policy(nn.Module):
     ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
-    distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense edge tower
-    computes in bfloat16 on CUDA, and ``hidden`` is a power of two, it runs in Triton kernels unless ``fused``
-    is false. ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms
+    distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense scores are
+    computed in bfloat16 on CUDA, the edge states live in Triton kernels unless ``fused`` is false. ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms
     always use the batch.
     """
 
@@ -85,10 +85,10 @@ class Policy(nn.Module):
             return self.encoder.from_batch(coords, dtype)
         if self.is_fused():
             return self._fused(coords, dtype, width)
-        states = self._nodes(coords, width)
+        states, places = self._nodes(coords, width), self._places(coords)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
-            distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))  # (B, rows, n)
+            distance = pair_distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
             logits.append(self.encoder.edges(distance, sources, targets))
@@ -98,7 +98,7 @@ class Policy(nn.Module):
         """Whether dense scores come from the fused kernels."""
         dtype = self.compute_dtype or self.dtype
         is_ours = isinstance(self.encoder, GeoRouteNet)
-        return self.fused and is_ours and fused.fits(self.config.hidden, dtype, self.device)
+        return self.fused and is_ours and fused.fits(self.config, dtype, self.device)
 
     def compile_around_kernels(self) -> bool:
         """Compile what runs between the fused kernels; false where dense scores do not come from them."""
@@ -111,14 +111,16 @@ class Policy(nn.Module):
         """`dense` in fused kernels: with all edge states at once where they may be kept, else by rows."""
         assert isinstance(self.encoder, GeoRouteNet)
         use = fused.operations()
+        places = self._places(coords)
         blocks = self._row_blocks(coords, coords.shape[1])
         if len(blocks) == 1:
-            near = neighborhood(coords, self.config.neighbors, width)
-            return fused.all_pairs(self.encoder, coords, near, dtype, use)
+            distance = pair_distances(places.unsqueeze(2), places.unsqueeze(1))
+            near = neighborhood(places, self.config.neighbors, width)
+            return fused.all_pairs(self.encoder, coords, distance, near, dtype, use)
         states = self._nodes(coords, width)
         logits = []
         for rows in blocks:
-            distance = pair_distances(coords[:, rows].unsqueeze(2), coords.unsqueeze(1))
+            distance = pair_distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))
             sources = [source[:, rows] for source in states.sources]
             logits.append(fused.pairs(self.encoder, distance, sources, states.targets, use))
         return states.start, torch.cat(logits, 1)
@@ -185,14 +187,18 @@ class Policy(nn.Module):
         rows = max(1, pairs // (batch * pairs_per_row))
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
+    def _places(self, coords: Tensor) -> Tensor:
+        """The cities as distances see them: in the unit that the configuration asks for."""
+        return coords if self.config.unit == "square" else coords * math.sqrt(coords.shape[1] / 50)
+
     def _nodes(self, coords: Tensor, width: int | None = None) -> NodeStates:
-        near = neighborhood(coords, self.config.neighbors, width)
+        near = neighborhood(self._places(coords), self.config.neighbors, width)
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
 
     def _sparse(self, coords: Tensor, candidates: int) -> Scores:
-        states = self._nodes(coords)
-        index, distance = nearest(coords, candidates)  # (B, n, K)
+        states, places = self._nodes(coords), self._places(coords)
+        index, distance = nearest(places, candidates)  # (B, n, K)
         logits = []
         for rows in self._row_blocks(coords, max(1, candidates)):
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
@@ -201,7 +207,7 @@ class Policy(nn.Module):
 
         def pair_logits(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
             with torch.no_grad():
-                d = pair_distances(coords[b, i], coords[b, j])
+                d = pair_distances(places[b, i], places[b, j])
                 sources = [source[b, i] for source in states.sources]
                 targets = [target[b, j] for target in states.targets]
                 return self.encoder.edges(d, sources, targets)

@@ -1,0 +1,136 @@
+"""GeoRouteNet over one set of edge states against its two towers: scores and the gradients of all weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from georoutenet.model import Policy, PolicyConfig
+from georoutenet.model.geometry import neighborhood, pair_distances
+from georoutenet.model.georoutenet import GeoRouteNet
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+
+def make(hidden: int, layers: int, dtype: torch.dtype, device: str = "cpu") -> Policy:
+    torch.manual_seed(2)
+    policy = Policy(PolicyConfig(hidden=hidden, heads=2, layers=layers, neighbors=4)).to(device, dtype)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return policy
+
+
+def cities(batch: int, n: int) -> Tensor:
+    """Random instances, and as the last a grid full of ties."""
+    torch.manual_seed(n)
+    coords = torch.rand(batch, n, 2, dtype=torch.float64)
+    coords[-1] = torch.stack((torch.arange(n) % 4, torch.arange(n) // 4), -1) / 4
+    return coords
+
+
+def gradients(policy: Policy, start: Tensor, logits: Tensor) -> dict[str, Tensor]:
+    """Gradients of a fixed random function of the scores."""
+    torch.manual_seed(5)
+    policy.zero_grad()
+    weights = torch.randn(start.shape).to(start), torch.randn(logits.shape).to(logits)
+    ((start * weights[0]).sum() + (logits * weights[1]).sum()).backward()
+    return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
+
+
+def compare(policy: Policy, coords: Tensor, dtype: torch.dtype, tolerance: float, *, plain: bool) -> None:
+    """All pairs at once in ``dtype`` against the two towers in float64."""
+    from georoutenet.model.fused import all_pairs, operations
+
+    near = neighborhood(coords, policy.config.neighbors)
+    distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
+    assert isinstance(policy.encoder, GeoRouteNet)
+    scores = all_pairs(policy.encoder, coords, distance, near, dtype, operations(plain=plain))
+    found = {"start": scores[0], "logits": scores[1], **gradients(policy, *scores)}
+    exact = policy.double()
+    exact.fused = False
+    scores = exact.dense(coords.double())
+    expected = {"start": scores[0], "logits": scores[1], **gradients(exact, *scores)}
+    assert expected.keys() == found.keys()
+    largest = max(value.norm() for value in expected.values())
+    for name, value in expected.items():  # some gradients vanish: a key's bias cancels in the softmax
+        off = (found[name].double() - value).norm() / value.norm().clamp(min=1e-3 * largest.item())
+        assert off < tolerance, (name, off.item())
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12, 30])
+def test_plain_operations_give_the_scores_of_the_two_towers(n: int) -> None:
+    compare(make(16, 3, torch.float64), cities(2, n), torch.float64, 1e-10, plain=True)
+
+
+SCRIPT = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+from test_fused import cities, compare, make
+for n in (3, 11):
+    compare(make(16, 2, torch.float32), cities(2, n).float(), torch.float32, 1e-4, plain=False)
+
+sys.path.insert(0, {train!r})
+from georoutenet.model import fused
+from georoutenet.train.step import State
+from georoutenet.train.trainer import make_policy, make_steps
+from tiny import tiny_recipe
+
+def train(kernels):
+    fused.fits = lambda *_: kernels
+    recipe = tiny_recipe(["n=6", "batch=2", "policy.hidden=16", "policy.layers=2", "policy.neighbors=3"])
+    state = State(make_policy(recipe), recipe, torch.device("cpu"))
+    weights = lambda: torch.cat([p.detach().flatten() for p in state.parameters.values()])
+    (step,) = make_steps(state, recipe, torch.device("cpu"))
+    before = weights()
+    for _ in range(4):
+        step()
+    return weights() - before, state.totals
+
+(change, totals), (expected_change, expected_totals) = train(True), train(False)
+torch.testing.assert_close(totals, expected_totals, rtol=1e-3, atol=1e-3)
+assert (change - expected_change).norm() < 0.02 * expected_change.norm()
+print("agreed")
+"""
+
+
+def test_in_the_interpreter() -> None:
+    """Scores and gradients, and a few steps of training with and without the kernels."""
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(folder=str(folder), train=str(folder.parent / "train"))],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "agreed" in done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [5, 50, 65, 100])
+def test_on_the_device(n: int) -> None:
+    """Six layers in bfloat16; the norm of a difference is a few roundings, in logits and in gradients."""
+    policy = make(128, 6, torch.float32, "cuda")
+    coords = cities(3, n).float().cuda()
+    compare(policy, coords, torch.bfloat16, 0.1, plain=False)
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_rows_equal_all_pairs_on_the_device() -> None:
+    policy = make(128, 3, torch.float32, "cuda").eval()
+    policy.compute_dtype = torch.bfloat16
+    coords = cities(2, 100).float().cuda()
+    whole = policy.dense(coords)
+    policy.pairs_per_block = 1_000
+    for left, right in zip(policy.dense(coords), whole, strict=True):
+        torch.testing.assert_close(left, right, rtol=0.03, atol=0.03)
