@@ -5,6 +5,7 @@ Without a GPU the kernels run in Triton's interpreter, in a process of their own
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def problem(
     return leaves, near, [x.to(device, dtype) for x in upstream]
 
 
-def gradients(function: Any, leaves: list[Tensor], near: list[Tensor], upstream: list[Tensor], **options: Any):
-    """Both results and the gradients of the leaves; the pass-through has one only if ``upstream`` has three."""
+def gradients(
+    function: Any, leaves: list[Tensor], near: list[Tensor], upstream: list[Tensor], **options: Any
+):
+    """Both results and the gradients of the leaves; without a third in ``upstream``, none passes through."""
     leaves = [x.detach().clone().requires_grad_() for x in leaves]
     outputs = function(*leaves, *near, **options)
     assert torch.equal(outputs[2], leaves[3])
@@ -84,17 +87,22 @@ SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 import georoutenet.model.neighborhood_attention_triton as module
-from test_neighborhood_attention_triton import compare, strided
+from test_neighborhood_attention_triton import compare, in_place, strided
 for name in ("forward", "pairs"):
     module.LAUNCH[name] = module.LAUNCH[name]._replace(programs=3)  # several tiles each
 for batch, n, width, heads, through in (
-    (1, 3, 3, 2, True), (2, 5, 16, 2, False), (2, 11, 7, 4, True), (1, 17, 17, 2, True), (1, 17, 11, 16, False)
+    (1, 3, 3, 2, True),
+    (2, 5, 16, 2, False),
+    (2, 11, 7, 4, True),
+    (1, 17, 17, 2, True),
+    (1, 17, 11, 16, False),
 ):
     if n == 17 and width == 17:
         module.LAUNCH["cities"] = module.LAUNCH["cities"]._replace(rows=16)  # two blocks of cities
     for name, off in compare(batch, n, width, 16, heads, torch.float32, "cpu", through=through).items():
         assert off < 3e-6, (n, width, name, off)
 strided("cpu")
+in_place("cpu")
 print("agreed")
 """
 
@@ -115,6 +123,40 @@ def strided(device: str) -> None:
         assert torch.equal(a, b)
 
 
+def in_place(device: str) -> None:
+    """The gradient that arrives for the pass-through is the one that leaves, unless its rows overlap."""
+    from georoutenet.model.neighborhood_attention_triton import neighborhood_attention
+
+    leaves, near, (_, edges, through) = problem(1, 4, 3, 16, 2, torch.float32, device)
+    leaves[3].requires_grad_()
+    outputs = neighborhood_attention(*leaves, *near, heads=2)
+    before = through.clone()
+    (found,) = torch.autograd.grad(outputs[1:], leaves[3], (edges, through), retain_graph=True)
+    assert found.data_ptr() == through.data_ptr()
+    expanded = torch.ones(1, 1, 1, 16, device=device)
+    (other,) = torch.autograd.grad(outputs[1:], leaves[3], (edges, expanded.expand_as(before)))
+    assert torch.equal(expanded, torch.ones_like(expanded))
+    torch.testing.assert_close(other - 1, found - before)
+
+
+def test_reference_by_hand() -> None:
+    """The plain version against the equations, city by city and head by head."""
+    module = pytest.importorskip("georoutenet.model.neighborhood_attention_triton")
+    leaves, near, _ = problem(2, 6, 4, 16, 2, torch.float64, "cpu")
+    values, edges, through = module.neighborhood_attention_reference(*leaves, *near, heads=2)
+    q, k, v, e, bias_weight, strength = leaves
+    index, mask, distance = near
+    assert through is e
+    for b, i, h in itertools.product(range(2), range(6), range(2)):
+        part = slice(8 * h, 8 * h + 8)
+        cities = index[b, i][mask[b, i]]
+        scores = k[b, cities, part] @ q[b, i, part] / 8**0.5 + e[b, i, cities] @ bias_weight[h].double()
+        weights = (scores - strength * distance[b, i][mask[b, i]]).exp()
+        weights /= weights.sum()
+        torch.testing.assert_close(values[b, i, part], weights @ v[b, cities, part], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(edges[b, i, h], weights @ e[b, i, cities], rtol=1e-6, atol=1e-6)
+
+
 def test_in_the_interpreter() -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
     script = SCRIPT.format(folder=os.path.dirname(__file__))
@@ -129,3 +171,49 @@ def test_in_the_interpreter() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "agreed" in done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [5, 11, 50, 63, 64, 65, 100, 127, 200])
+@pytest.mark.parametrize(
+    ("dtype", "d", "heads", "tolerance"), [(torch.float32, 32, 4, 1e-5), (torch.bfloat16, 128, 8, 6e-3)]
+)
+def test_on_the_device(n: int, dtype: torch.dtype, d: int, heads: int, tolerance: float) -> None:
+    for width, through in ((16, True), (min(n, 11), False)):
+        found = compare(3, n, width, d, heads, dtype, "cuda", through=through)
+        found["strength"] /= 10  # one number, a sum that cancels
+        for name, off in found.items():
+            assert off < tolerance, (width, name, off)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [20, 50])
+def test_wide_neighborhoods_on_the_device(width: int) -> None:
+    for name, off in compare(2, 70, width, 128, 8, torch.bfloat16, "cuda").items():
+        assert off < (6e-2 if name == "strength" else 6e-3), (name, off)
+
+
+@pytest.mark.gpu
+def test_repeats_bit_for_bit() -> None:
+    """Twice in a row, and from a captured graph."""
+    from georoutenet.model.neighborhood_attention_triton import neighborhood_attention
+
+    problems = problem(64, 50, 16, 128, 8, torch.bfloat16, "cuda")
+    first = gradients(neighborhood_attention, *problems, heads=8)
+    again = gradients(neighborhood_attention, *problems, heads=8)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        leaves = [x.detach().requires_grad_() for x in problems[0]]
+        outputs = neighborhood_attention(*leaves, *problems[1], heads=8)
+        captured = torch.autograd.grad(outputs, leaves, [x.clone() for x in problems[2]])
+    for _ in range(2):
+        graph.replay()
+    for a, b, c in zip(first, again, [*outputs[:2], *captured], strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+@pytest.mark.gpu
+def test_views_and_the_gradient_in_place_on_the_device() -> None:
+    strided("cuda")
+    in_place("cuda")

@@ -10,8 +10,9 @@ written as a product with a matrix that is zero outside the head's features.
 
 Backward is two kernels and has no atomics, so it repeats bit for bit. The first walks along the cities like
 forward: it forms the gradient of the scores, adds to the gradient of the near edge states where it lies, and
-sums the gradient of the edge bias per program. The second takes one head of one instance: the weights and score
-gradients, laid out as an ``n x n`` matrix through `neighborhood_slots`, times queries, keys and values.
+sums the gradient of the edge bias per program. The second takes one head of one instance: the weights and
+score gradients, laid out as an ``n x n`` matrix through `neighborhood_slots`, times queries, keys and the
+gradient of the values.
 
 Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features.
 """
@@ -60,10 +61,10 @@ def neighborhood_attention_reference(
     *,
     heads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``q, k, v (B, n, d)``, ``e (B, n, n, d)``, ``bias_weight (H, d)``, ``strength ()``, others ``(B, n, W)``.
+    """``q, k, v (B, n, d)``, ``e (B, n, n, d)``, ``bias_weight (H, d)``, ``strength ()``, others (B, n, W).
 
-    Returns, per city and head, the weighted sums of the values ``(B, n, d)`` and of the edge states
-    ``(B, n, H, d)``, and ``e`` itself.
+    ``strength`` is the positive factor of the distance, ``softplus(gamma)``. Returns, per city and head,
+    the weighted sums of the values ``(B, n, d)`` and of the edge states ``(B, n, H, d)``, and ``e`` itself.
     """
     index = index.long().where(mask, 0)  # padding may hold anything
     near = e.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, e.shape[-1]))  # (B, n, W, d)
@@ -294,7 +295,7 @@ class _NeighborhoodAttention(torch.autograd.Function):
         return values, edges, e
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, e, weight, strength, index, mask, distance, alpha, slots = ctx.saved_tensors
         (batch, n, heads, width), d = alpha.shape, q.shape[2]
         slots = neighborhood_slots(index, mask) if slots is None else slots
@@ -324,7 +325,9 @@ class _NeighborhoodAttention(torch.autograd.Function):
         return dq, dk, dv, de, sums[:heads].to(weight.dtype), dstrength, *[None] * 5
 
 
-def _shares(kernel: str, nodes: int, heads: int, d: int, width: int) -> tuple[tuple[int], int, dict[str, int]]:
+def _shares(
+    kernel: str, nodes: int, heads: int, d: int, width: int
+) -> tuple[tuple[int], int, dict[str, int]]:
     """Grid, tiles per program and compile-time sizes of a kernel that walks along the cities."""
     cover = max(16, triton.next_power_of_2(width))
     group = max(1, LAUNCH[kernel].rows // cover)
@@ -355,9 +358,9 @@ def neighborhood_attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The fused attention; arguments and results as `neighborhood_attention_reference`.
 
-    ``q, k, v, e`` share one dtype, the rest of the real arguments is float32. ``d`` and ``d / H`` are powers of
-    two, ``e`` is contiguous, and no city occurs twice in a neighborhood. ``slots`` is `neighborhood_slots` of
-    ``index`` and ``mask``; without it, backward makes it again.
+    ``q, k, v, e`` share one dtype, the rest of the real arguments is float32. ``d`` (at least 16) and
+    ``d / H`` are powers of two, ``e`` is contiguous, and no city occurs twice in a neighborhood. ``slots`` is
+    `neighborhood_slots` of ``index`` and ``mask``; without it, backward makes it again.
 
     The third result is ``e`` passed through, and whatever reads the edge states next must read this result,
     not ``e``. Backward then receives the whole gradient of the later readers and adds that of the near pairs

@@ -1,0 +1,126 @@
+"""The fused neighborhood attention on a GPU: forward and both passes, against compiled PyTorch.
+
+    python benchmarks/neighborhood_attention.py [--batch 512] [--n 50] [--sweep]
+
+Everything is timed in a CUDA graph, as in training. ``--sweep`` tries other launch shapes.
+Appends to benchmarks/results/neighborhood_attention.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from triton.testing import do_bench_cudagraph
+
+from georoutenet.model import neighborhood_attention_triton
+from georoutenet.model.geometry import neighborhood
+from georoutenet.model.neighborhood_attention_triton import (
+    Launch,
+    neighborhood_attention,
+    neighborhood_attention_reference,
+    neighborhood_slots,
+)
+
+RESULTS = Path(__file__).parent / "results" / "neighborhood_attention.csv"
+HEADS, WIDTH, NEIGHBORS, D = 8, 16, 10, 128
+
+# Other launches than the defaults: 132 multiprocessors hold 4, 3 or 2 programs of 4 warps at these registers.
+SWEEP = {
+    "forward": [
+        Launch(64, 4, 168, 396), Launch(64, 4, 255, 264), Launch(32, 2, 168, 792), Launch(64, 4, 128, 1056)
+    ],
+    "pairs": [Launch(64, 4, 255, 264), Launch(64, 4, 168, 792), Launch(32, 2, 168, 792)],
+    "cities": [Launch(64, 4, 168), Launch(64, 8, 64), Launch(64, 2, 255)],
+}  # fmt: skip
+
+
+def arguments(batch: int, n: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Leaves, neighborhoods of random cities as in training, and upstream gradients."""
+    torch.manual_seed(0)
+    shapes = [(batch, n, D)] * 3 + [(batch, n, n, D)]
+    leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
+    leaves += [torch.randn(HEADS, D, device="cuda") * D**-0.5, torch.tensor(0.7, device="cuda")]
+    near = neighborhood(torch.rand(batch, n, 2, device="cuda"), NEIGHBORS, WIDTH)
+    upstream = [(batch, n, D), (batch, n, HEADS, D), (batch, n, n, D)]
+    grads = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in upstream]
+    return [x.requires_grad_() for x in leaves], [near.index.int(), near.mask, near.distance], grads
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--n", type=int, default=50)
+    parser.add_argument("--sweep", action="store_true", help="other launch shapes, too")
+    options = parser.parse_args()
+    leaves, near, grads = arguments(options.batch, options.n)
+    slots = neighborhood_slots(*near[:2])
+    launch = neighborhood_attention_triton.LAUNCH
+    rows: list[tuple[str, str, float]] = []
+
+    def measure(what: str, shape: str, function: Callable[[], object]) -> None:
+        milliseconds = do_bench_cudagraph(function, rep=50, return_mode="median")
+        rows.append((what, shape, milliseconds))
+        print(f"{what:20} {shape:64} {milliseconds:8.4f} ms", flush=True)
+
+    def forward() -> object:
+        return neighborhood_attention(*leaves, *near, heads=HEADS, slots=slots)
+
+    def both() -> object:
+        outputs = neighborhood_attention(*leaves, *near, heads=HEADS, slots=slots)
+        return torch.autograd.grad(outputs, leaves, grads)  # adds to the last of grads
+
+    measure("slots", "", lambda: neighborhood_slots(*near[:2]))
+    measure("forward", str(launch["forward"]), forward)
+    measure("both", " ".join(str(tuple(each)) for each in launch.values()), both)
+    if options.sweep:
+        for kernel, others in SWEEP.items():
+            default = launch[kernel]
+            for other in others:
+                launch[kernel] = other
+                if kernel == "forward":
+                    measure("forward", str(other), forward)
+                else:
+                    measure(f"both, {kernel}", str(other), both)
+            launch[kernel] = default
+
+    compiled = torch.compile(neighborhood_attention_reference)
+
+    def reference() -> object:
+        return compiled(*leaves, *near, heads=HEADS)
+
+    def reference_both() -> object:
+        return torch.autograd.grad(compiled(*leaves, *near, heads=HEADS), leaves, grads)
+
+    measure("compiled forward", "", reference)
+    measure("compiled both", "", reference_both)
+
+    commit = subprocess.run(
+        ["git", "describe", "--always"], capture_output=True, text=True, check=False
+    ).stdout
+    RESULTS.parent.mkdir(exist_ok=True)
+    is_new = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if is_new:
+            writer.writerow(
+                ["date", "commit", "device", "torch", "batch", "n", "what", "launch", "milliseconds"]
+            )
+        run = [
+            datetime.date.today().isoformat(),
+            commit.strip(),
+            torch.cuda.get_device_name(),
+            torch.__version__,
+        ]
+        for what, shape, milliseconds in rows:
+            writer.writerow([*run, options.batch, options.n, what, shape, f"{milliseconds:.4f}"])
+
+
+if __name__ == "__main__":
+    main()
