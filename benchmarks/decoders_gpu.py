@@ -1,4 +1,4 @@
-"""Speed of the GPU decoders, scores given: rollout, greedy and Beam-1000.
+"""Speed of the GPU decoders, scores given: rollout, greedy, Beam-1000 and the recommended beam.
 
 Run with ``python benchmarks/decoders_gpu.py``; ``--sweep`` also times other launch shapes, without recording
 them. Each time is the median of repeated calls between CUDA events, after a warm-up that compiles.
@@ -110,6 +110,31 @@ def measure() -> list[dict[str, object]]:
         for width in (1000, 32):
             search = partial(beam_tours, start, logits, width=width, distances=distances, keep=1)
             add(f"beam {width}", n, batch, width, search)
+        # The recommended decoder: 8 views of each instance, 125 beams each, dominance, length weight 60.
+        start, logits, distances = random_scores(8 * batch, n)
+        values = (logits - 60 * distances).float()
+        views = partial(
+            beam_tours,
+            start,
+            logits,
+            width=125,
+            values=values,
+            distances=distances,
+            dominance=True,
+            keep=1,
+        )
+        add("8 views, dominance", n, batch, 1000, views)
+        wide = partial(
+            beam_tours,
+            start[:batch],
+            logits[:batch],
+            width=1000,
+            values=values[:batch],
+            distances=distances[:batch],
+            dominance=True,
+            keep=1,
+        )
+        add("beam 1000, dominance", n, batch, 1000, wide)
     return rows
 
 
@@ -132,6 +157,14 @@ def sweep() -> None:
             ms, _ = milliseconds(partial(search, num_warps=num_warps, registers=registers), seconds=0.2)
             shape = f"num_warps={num_warps} registers={registers}"
             print(f"beam n={n} {shape}: {ms:.2f} ms, {batch / ms * 1000:.0f}/s", flush=True)
+        start, logits, distances = random_scores(8 * batch, n)
+        for num_warps, registers in product((1, 2, 4), (64, 96, 128)):
+            search = partial(
+                beam_tours, start, logits, width=125, distances=distances, dominance=True, keep=1
+            )
+            ms, _ = milliseconds(partial(search, num_warps=num_warps, registers=registers), seconds=0.2)
+            shape = f"num_warps={num_warps} registers={registers}"
+            print(f"8 views, dominance n={n} {shape}: {ms:.2f} ms, {batch / ms * 1000:.0f}/s", flush=True)
 
 
 def append(rows: list[dict[str, object]]) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import islice, permutations
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed")
 
-from georoutenet.decode import beam_triton, decoders, reference
+from georoutenet.decode import beam_triton, decoders, numba_beam, reference
 from georoutenet.decode.beam_task import BeamTask, prepare_beam
 from georoutenet.decode.beam_triton import beam_tours
 from georoutenet.decode.common import prepare
@@ -162,14 +164,120 @@ def test_a_task_gives_what_the_reference_gives(
     assert torch.equal(found.tours, expected.tours)
 
 
-def test_tasks_beyond_the_kernel_are_left_to_the_reference() -> None:
-    start, logits = random_scores(1, 5)
-    ended = prepare_beam(
-        prepare(Scores(start, logits), end=1), None, width=3, keep=1, dominance=False, length_weight=0.0
+def settled_task(
+    scores: Scores, points: Tensor, width: int, *, closed: bool = True, fixed: dict[str, int], **settings: Any
+) -> BeamTask:
+    costs = as_costs(*scores.start.shape, scores.start.device, coordinates=points, closed=closed)
+    settled = {"keep": width, "dominance": False, "length_weight": 0.0, **settings}
+    return prepare_beam(prepare(scores, **fixed), costs, width=width, **settled)
+
+
+def grid_scores(batch: int, n: int, seed: int = 0) -> tuple[Tensor, Scores]:
+    """Cities on a coarse grid and whole logits: equal ranks, equal lengths, and states met many times."""
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randint(0, 4, (batch, n, 2), generator=generator).double()
+    logits = torch.randint(-2, 3, (batch, n, n), generator=generator).float()
+    start = torch.zeros(batch, n).log_softmax(1)
+    return points.to(DEVICE), Scores(start.to(DEVICE), logits.to(DEVICE))
+
+
+def assert_equals_numba(task: BeamTask) -> None:
+    found, expected = beam_triton.beam(task), numba_beam.beam(task.on_cpu())
+    assert found.tours.shape == expected.tours.shape
+    assert torch.equal(found.tours.cpu(), expected.tours)
+    assert torch.equal(found.lengths.cpu(), expected.lengths)
+    torch.testing.assert_close(
+        found.log_probabilities.cpu(), expected.log_probabilities, rtol=1e-5, atol=1e-5
     )
-    assert not beam_triton.supports(ended)
-    wide = plain_task(start, logits, beam_triton.MAX_WIDTH + 1)
-    assert not beam_triton.supports(wide)
+
+
+@pytest.mark.parametrize("grid", [False, True])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(
+    ("dominance", "length_weight", "fixed"),
+    [
+        (True, 60.0, {}),
+        (True, 0.0, {"start": 2}),
+        (True, 60.0, {"start": 1, "end": 3}),
+        (False, 60.0, {"end": 0}),
+    ],
+)
+def test_settings_give_the_tours_of_numba(
+    dominance: bool, length_weight: float, fixed: dict[str, int], closed: bool, grid: bool
+) -> None:
+    points, scores = grid_scores(1, 5)
+    if not grid:
+        points, start, logits = random_instances(1, 5, seed=4)
+        scores = Scores(start, logits)
+    settings = {"dominance": dominance, "length_weight": length_weight}
+    assert_equals_numba(settled_task(scores, points, 7, closed=closed, fixed=fixed, **settings))
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "fixed", "closed"),
+    [
+        (1, 3, {}, True),
+        (2, 3, {}, True),
+        (2, 1, {"start": 1, "end": 0}, False),
+        (3, 40, {"end": 1}, True),
+        (8, 1, {}, True),
+        (8, 13, {"start": 0, "end": 7}, True),
+        pytest.param(33, 2, {"end": 32}, False, marks=pytest.mark.slow),
+    ],
+)
+def test_dominance_gives_the_tours_of_numba(n: int, width: int, fixed: dict[str, int], closed: bool) -> None:
+    points, scores = grid_scores(1, n)
+    for length_weight in (0.0, 30.0):
+        settings = {"dominance": True, "length_weight": length_weight}
+        assert_equals_numba(settled_task(scores, points, width, closed=closed, fixed=fixed, **settings))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_dominance_with_more_duplicates_than_one_round_holds(flat: bool) -> None:
+    """From one start many orders of a set come up: the walk passes 64 children, all that a round holds.
+
+    With equal logits the first round ends in the middle of a tie.
+    """
+    n = 7 if flat else 8
+    points = torch.rand(1, n, 2, generator=torch.Generator().manual_seed(2)).double().to(DEVICE)
+    logits = torch.zeros(1, n, n, device=DEVICE) if flat else (-30 * torch.cdist(points, points)).float()
+    scores = Scores(torch.zeros(1, n, device=DEVICE).log_softmax(1), logits)
+    assert_equals_numba(settled_task(scores, points, 32, dominance=True, fixed={"start": 0}))
+
+
+def test_a_temperature_is_folded_into_the_scores() -> None:
+    points, start, logits = random_instances(1, 6, seed=5)
+    fixed = {"temperature": 2.5}
+    task = settled_task(Scores(start, logits), points, 5, dominance=True, fixed=fixed)  # type: ignore[arg-type]
+    assert_equals_numba(task)
+
+
+def test_logits_far_apart_with_a_length_weight() -> None:
+    points, start, logits = random_instances(1, 6, seed=6)
+    logits[0, :, 3:] -= 2000.0
+    settings = {"dominance": True, "length_weight": 20.0, "fixed": {}}
+    assert_equals_numba(settled_task(Scores(start, logits), points, 8, **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("grid", [False, True])
+def test_dominance_at_more_beams(grid: bool, closed: bool) -> None:
+    points, scores = grid_scores(2, 12)
+    if not grid:
+        points, start, logits = random_instances(2, 12, seed=4)
+        scores = Scores(start, logits)
+    settings = {"dominance": True, "length_weight": 60.0, "fixed": {}}
+    assert_equals_numba(settled_task(scores, points, 70, closed=closed, **settings))
+
+
+def test_tasks_beyond_the_kernel_are_left_to_the_cpu() -> None:
+    start, logits = random_scores(1, 5)
+    assert beam_triton.supports(plain_task(start, logits, beam_triton.MAX_WIDTH))
+    assert not beam_triton.supports(plain_task(start, logits, beam_triton.MAX_WIDTH + 1))
+    neighbors = torch.arange(1, 5).expand(1, 5, 4)
+    sparse = replace(plain_task(start, logits, 3), neighbors=neighbors)
+    assert not beam_triton.supports(sparse)
 
 
 def test_wrong_inputs_are_refused() -> None:
@@ -178,6 +286,8 @@ def test_wrong_inputs_are_refused() -> None:
         beam_tours(start, logits[:, :4], width=3)
     with pytest.raises(InputError, match="width"):
         beam_tours(start, logits, width=0)
+    with pytest.raises(InputError, match="give distances"):
+        beam_tours(start, logits, width=3, dominance=True)
 
 
 @pytest.mark.gpu

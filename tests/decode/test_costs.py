@@ -58,7 +58,7 @@ def test_every_rule_is_kept(rule: DistanceRule) -> None:
     for b in range(2):
         wanted = [tour_length(instances[b], tour) for tour in tours[b].numpy()]
         np.testing.assert_allclose(costs.lengths(tours)[b].numpy(), wanted, rtol=1e-14)
-        matrix, off = costs.matrix(b).numpy(), ~np.eye(6, dtype=bool)
+        matrix, off = costs.matrices(slice(b, b + 1))[0].numpy(), ~np.eye(6, dtype=bool)
         np.testing.assert_allclose(matrix[off], instances[b].distance_matrix()[off], rtol=1e-14)
 
 
@@ -69,6 +69,9 @@ def test_normalized_distances_have_the_larger_side_as_their_unit() -> None:
     cities = torch.arange(3)
     assert costs.normalized(0, cities[:1], cities).tolist() == pytest.approx([0, 1, 1.25**0.5])
     assert costs.normalized(1, cities[:, None], cities).abs().max() == 0
+    for b in range(2):
+        one = costs.normalized_matrices(slice(b, b + 1))
+        assert torch.equal(one[0], costs.normalized(b, cities[:, None], cities))
 
 
 def test_errors_name_what_was_given() -> None:

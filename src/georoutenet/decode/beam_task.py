@@ -32,19 +32,22 @@ class BeamTask(Task):
     def closed(self) -> bool:
         return self.costs is None or self.costs.closed
 
-    def values(self, b: int) -> Tensor:
-        """What ranks the children of each city, float32 ``(n, n)``, from dense scores."""
-        cities = torch.arange(self.shape[1], device=self.start.device)
-        return self.weighted(self.logits[b].clamp(min=FLOOR), b, cities[:, None], cities[None, :])
-
-    def weighted(self, logits: Tensor, b: int, source: Tensor, target: Tensor) -> Tensor:
-        """Logits of edges less their weighted length.
-
-        Lengths count in units of the instance's larger side, so that a weight means the same at any scale.
-        """
+    def values(self, part: slice) -> Tensor:
+        """What ranks the children of each city, float32 ``(b, n, n)``, from dense scores of instances."""
+        logits = self.logits[part].clamp(min=FLOOR)
         if self.length_weight == 0 or self.costs is None:
             return logits
-        return (logits.double() - self.length_weight * self.costs.normalized(b, source, target)).float()
+        return self._weighted(logits, self.costs.normalized_matrices(part))
+
+    def weighted(self, logits: Tensor, b: int, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of edges of one instance less their weighted length."""
+        if self.length_weight == 0 or self.costs is None:
+            return logits
+        return self._weighted(logits, self.costs.normalized(b, source, target))
+
+    def _weighted(self, logits: Tensor, distances: Tensor) -> Tensor:
+        """Distances are in units of the instance's larger side: a weight means the same at any scale."""
+        return (logits.double() - self.length_weight * distances).float()
 
 
 def prepare_beam(

@@ -66,17 +66,24 @@ class Costs:
         x, y = (points[source] - points[target]).unbind(dim=-1)
         return _euclidean(x, y)
 
-    def matrix(self, b: int) -> Tensor:
-        """All distances of one instance, float64 ``(n, n)``; the diagonal means nothing."""
+    def matrices(self, part: slice) -> Tensor:
+        """All distances of some instances, float64 ``(b, n, n)``; the diagonals mean nothing."""
+        if self.instances is None:
+            return _pairwise(self.coordinates[part])
         cities = torch.arange(self.coordinates.shape[1], device=self.coordinates.device)
-        return self.distances(b, cities[:, None], cities[None, :])
+        which = range(*part.indices(len(self.instances)))
+        return torch.stack([self.distances(b, cities[:, None], cities[None, :]) for b in which])
 
     def normalized(self, b: int, source: Tensor, target: Tensor) -> Tensor:
         """Euclidean distances in units of the instance's larger side (broadcast)."""
         points = self.coordinates[b]
-        span = (points.amax(dim=0) - points.amin(dim=0)).amax()
-        x, y = ((points[source] - points[target]) / torch.where(span > 0, span, 1.0)).unbind(dim=-1)
+        x, y = ((points[source] - points[target]) / _span(points)).unbind(dim=-1)
         return _euclidean(x, y)
+
+    def normalized_matrices(self, part: slice) -> Tensor:
+        """``normalized`` for all pairs of some instances, ``(b, n, n)``."""
+        points = self.coordinates[part]
+        return _pairwise(points, _span(points))
 
     def on_cpu(self) -> Costs:
         return Costs(self.coordinates.cpu(), self.instances, self.closed)
@@ -85,6 +92,18 @@ class Costs:
         """The costs of a batch that holds the chosen instances, each as often as it is named."""
         instances = None if self.instances is None else [self.instances[b] for b in chosen]
         return Costs(self.coordinates[chosen], instances, self.closed)
+
+
+def _span(points: Tensor) -> Tensor:
+    """The larger side of each instance of ``points (..., n, 2)``, ``(..., 1, 1)``; 1 where it is zero."""
+    span = (points.amax(dim=-2) - points.amin(dim=-2)).amax(dim=-1)[..., None, None]
+    return torch.where(span > 0, span, 1.0)
+
+
+def _pairwise(points: Tensor, unit: Tensor | None = None) -> Tensor:
+    """Distances between all points ``(b, n, 2)``, in units ``(b, 1, 1)`` where they are given."""
+    x, y = (points[:, :, None, axis] - points[:, None, :, axis] for axis in (0, 1))
+    return _euclidean(x, y) if unit is None else _euclidean(x / unit, y / unit)
 
 
 def _euclidean(x: Tensor, y: Tensor) -> Tensor:

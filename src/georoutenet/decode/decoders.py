@@ -155,7 +155,7 @@ def beam(
 def search(task: BeamTask, backend: str) -> Decoded:
     """Run a prepared beam search on the backend asked for.
 
-    The Triton kernel is the plain beam; other settings on a GPU run on the CPU. Sparse scores take the
+    On a GPU, searches larger than the Triton kernel takes run on the CPU. Sparse scores take the
     reference, whose steps then cost ``O(W k)`` and not ``O(W n)``.
     """
     check_fallback(task)
@@ -164,7 +164,7 @@ def search(task: BeamTask, backend: str) -> Decoded:
     if which == "triton":
         from georoutenet.decode import beam_triton
 
-        if task.neighbors is None and beam_triton.supports(task):
+        if beam_triton.supports(task):
             return beam_triton.beam(task)
     if which == "reference" or task.neighbors is not None:
         from georoutenet.decode import reference

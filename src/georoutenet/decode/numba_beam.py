@@ -294,13 +294,13 @@ def _partial(width: int, padded: int) -> Partial:
 def _beam(task: BeamTask, b: int, tables: Tables, now: Partial, following: Partial, trail: Trail) -> Decoded:
     n = task.shape[1]
     logits = task.logits[b].numpy()
-    if not _fill_tables(logits, task.values(b).numpy(), tables):
+    if not _fill_tables(logits, task.values(slice(b, b + 1))[0].numpy(), tables):
         raise InputError("the scores hold values that are not numbers (NaN)")
     distances, points = np.empty((0, 0)), np.empty((0, 2))
     if task.costs is not None:
         points = task.costs.coordinates[b].numpy()
         if task.dominance or task.costs.instances is not None:
-            distances = task.costs.matrix(b).numpy()
+            distances = task.costs.matrices(slice(b, b + 1))[0].numpy()
     alive, rank, chance = _search(
         task.start[b].numpy(),
         int(task.end[b]),

@@ -15,7 +15,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """A 64-bit pattern as the int64 with the same bits; torch has no arithmetic on unsigned integers."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
@@ -27,22 +27,22 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 def mix(x: Tensor) -> Tensor:
     """SplitMix64's finalizer on int64 bit patterns."""
-    x = (x ^ _shift(x, 30)) * _signed(MULTIPLIERS[0])
-    x = (x ^ _shift(x, 27)) * _signed(MULTIPLIERS[1])
+    x = (x ^ _shift(x, 30)) * signed(MULTIPLIERS[0])
+    x = (x ^ _shift(x, 27)) * signed(MULTIPLIERS[1])
     return x ^ _shift(x, 31)
 
 
 def tour_keys(seed: int, batch: int, samples: int, device: torch.device) -> Tensor:
     """One 64-bit key for each tour, ``(B, M)``."""
-    golden = _signed(GOLDEN)
+    golden = signed(GOLDEN)
     instance = torch.arange(1, batch + 1, device=device)[:, None]
     sample = torch.arange(1, samples + 1, device=device)[None, :]
-    return mix(mix(instance * golden + _signed(seed)) + sample * golden)
+    return mix(mix(instance * golden + signed(seed)) + sample * golden)
 
 
 def uniforms(keys: Tensor, step: int) -> Tensor:
     """A float64 in [0, 1) for each tour at one step; 52 bits, so that `u * total < total` always holds."""
-    return _shift(mix(keys + _signed((step + 1) * GOLDEN)), 12).double() * 2.0**-52
+    return _shift(mix(keys + signed((step + 1) * GOLDEN)), 12).double() * 2.0**-52
 
 
 def check_seed(seed: int | Tensor) -> int:
@@ -53,4 +53,4 @@ def check_seed(seed: int | Tensor) -> int:
         seed = int(seed.item())
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"seed must be a whole number, got {seed!r}")
-    return _signed(seed)
+    return signed(seed)
