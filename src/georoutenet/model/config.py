@@ -27,7 +27,7 @@ class PolicyConfig:
     """Number of radial distance bases (GeoRouteNet only)."""
     unit: str = "square"
     """Unit of the distances: ``square``, the side of the unit square, as in the paper; or ``density``
-    (GeoRouteNet only): times ``sqrt(n / 50)``, so that uniform cities of any number are as far apart as 50."""
+    (GeoRouteNet only): times ``sqrt(n / 50)``, so that any number of uniform cities look as dense as 50."""
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
