@@ -23,7 +23,7 @@ def problem(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Random leaves, neighborhoods and upstream gradients; at least the city itself is a neighbor.
 
-    Padding beyond the n cities holds an index that no array has.
+    Padding repeats city 0 or, beyond the n cities, holds an index that no array has.
     """
     torch.manual_seed(batch * n + width)
     shapes = [(batch, n, d)] * 3 + [(batch, n, n, d), (heads, d), ()]
@@ -36,6 +36,7 @@ def problem(
     index = torch.nn.functional.pad(order.argsort(-1), (0, max(0, width - n)), value=10**6)[..., :width]
     mask = (torch.rand(index.shape) < 0.7) & (index < n)
     mask[..., 0] = True
+    index = index.where(mask | (index >= n), 0)
     near = [index.to(device), mask.to(device), torch.rand(index.shape).to(device)]
     upstream = [torch.randn(shape) for shape in ((batch, n, d), (batch, n, heads, d), (batch, n, n, d))]
     return leaves, near, [x.to(device, dtype) for x in upstream]
