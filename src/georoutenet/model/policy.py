@@ -22,8 +22,9 @@ from georoutenet.model.scores import Scores
 STATISTICS = ("frozen", "batch")
 
 # Pairs that the edge tower holds at a time at inference. On a CPU the edge states of a block should stay in
-# the cache; on a GPU a block should be large enough to fill the chip.
-PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20}
+# the cache; on a GPU a block should be large enough to fill the chip. The fused kernels hold two states of 256
+# bytes a pair and nothing else.
+PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "fused": 1 << 22}
 
 
 class Policy(nn.Module):
@@ -85,7 +86,11 @@ class Policy(nn.Module):
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
             return self.encoder.from_batch(coords, dtype)
         if self.is_fused():
-            return self._fused(coords, dtype, width)
+            if torch.is_grad_enabled():
+                return self._fused(coords, dtype, width)
+            together = max(1, self._pairs_at_a_time() // coords.shape[1] ** 2)
+            parts = [self._fused(part, dtype, width) for part in coords.split(together)]
+            return torch.cat([start for start, _ in parts]), torch.cat([logits for _, logits in parts])
         states, places = self._nodes(coords, width), self._places(coords)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
@@ -109,7 +114,7 @@ class Policy(nn.Module):
         return self.is_fused()
 
     def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:
-        """`dense` in fused kernels: with all edge states at once where they may be kept, else by rows."""
+        """`dense` in fused kernels: with the edge states of all pairs where they may be kept, else by rows."""
         assert isinstance(self.encoder, GeoRouteNet)
         use = fused.operations()
         places = self._places(coords)
@@ -184,9 +189,12 @@ class Policy(nn.Module):
         batch, n, _ = coords.shape
         if torch.is_grad_enabled():
             return [slice(0, n)]
-        pairs = self.pairs_per_block or PAIRS_PER_BLOCK.get(coords.device.type, PAIRS_PER_BLOCK["cuda"])
-        rows = max(1, pairs // (batch * pairs_per_row))
+        rows = max(1, self._pairs_at_a_time() // (batch * pairs_per_row))
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+    def _pairs_at_a_time(self) -> int:
+        kind = "fused" if self.is_fused() else self.device.type
+        return self.pairs_per_block or PAIRS_PER_BLOCK.get(kind, PAIRS_PER_BLOCK["cuda"])
 
     def _places(self, coords: Tensor) -> Tensor:
         """The cities as distances see them: in the unit that the configuration asks for."""
