@@ -7,7 +7,9 @@ from typer.testing import CliRunner, Result
 
 from georoutenet.cli import app
 from georoutenet.errors import InputError
+from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.results import Results, Row, write_results
+from georoutenet.evaluate.settings import Settings
 
 
 def results(path: Path, lengths: list[float], set_name: str = "val50", decoder: str = "greedy") -> Path:
@@ -52,3 +54,31 @@ def test_different_sets_are_refused(tmp_path: Path) -> None:
     done = run(results(tmp_path / "a.csv", [10.0]), results(tmp_path / "b.csv", [10.0], "test50"))
     assert isinstance(done.exception, InputError)
     assert "different sets" in str(done.exception)
+
+
+def test_one_file_beside_the_best_known(tmp_path: Path) -> None:
+    a = results(tmp_path / "a.csv", [10.0, 11.0, 12.0, 10.5])
+    done = run(a, "--show", 2)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0] == "val50: 4 instances"
+    assert lines[1].startswith("mean gap    8.7500 %  tiny Greedy, 95 % interval")
+    assert lines[2] == "as short as the best known on 1, longer on 3"
+    assert [line.split()[:2] for line in lines[3:]] == [["val50-2", "20.0000"], ["val50-1", "10.0000"]]
+    refused = run(a, "--plot", tmp_path / "x.png")
+    assert refused.exit_code == 2
+    assert "needs two files" in refused.output
+
+
+def test_the_worst_instance_is_drawn(tmp_path: Path) -> None:
+    """With the packaged weights: their tours are the file's."""
+    settings = Settings(limit=3)
+    path = tmp_path / "a.csv"
+    made = evaluate("georoutenet-50", "test20", path, settings, device="cpu")
+    done = run(path, "--worst", tmp_path / "worst.svg")
+    assert done.exit_code == 0, done.output
+    worst = made.rows[int(made.gaps.argmax())]
+    assert done.stdout.splitlines()[-1] == f"{worst.instance} drawn to {tmp_path / 'worst.svg'}"
+    assert (tmp_path / "worst.svg").stat().st_size > 10_000
+    named = run(path, "--worst", tmp_path / "other.png", "--instance", "test20-1")
+    assert named.stdout.splitlines()[-1].startswith("test20-1 drawn")

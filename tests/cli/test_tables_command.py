@@ -20,11 +20,21 @@ def test_tables_writes_a_page_and_its_numbers(tmp_path: Path) -> None:
     out = tmp_path / "page.md"
     done = CliRunner().invoke(app, ["tables", str(tmp_path / "files"), "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert "5 numbers from 1 files" in done.stdout
+    assert "5 numbers from 1 files, 1 pictures" in done.stdout
+    for extension in ("png", "svg"):
+        assert (tmp_path / "images" / f"results-interaction.{extension}").stat().st_size > 10_000
     assert "files/part.csv covers only part" in done.stderr
     beside = (f"3.00 | {paper}" for paper in ("3.16", "2.28", "5.64", "16.77", "7.07"))
     assert f"| GeoRouteNet-PG | tiny | Greedy | {' | '.join(beside)} |" in out.read_text()
     assert len((tmp_path / "page.csv").read_text().splitlines()) == 6
+
+
+def test_tables_without_pictures(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    options = ["--out", str(tmp_path / "page.md"), "--no-pictures"]
+    done = CliRunner().invoke(app, ["tables", str(tmp_path / "files"), *options])
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "images").exists()
 
 
 def test_tables_refuses(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``georoutenet compare``: two files of results, instance by instance."""
+"""``georoutenet compare``: two files of results, or one and its references, instance by instance."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from georoutenet.evaluate.results import Results
     from georoutenet.evaluate.statistics import Paired
 
 
@@ -17,18 +18,72 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     a: Annotated[Path, typer.Argument(help="Results of 'georoutenet evaluate'.")],
-    b: Annotated[Path, typer.Argument(help="Other results on the same set.")],
+    b: Annotated[
+        Path | None, typer.Argument(help="Other results on the same set; none: the best tours known.")
+    ] = None,
     show: Annotated[int, typer.Option("--show", min=0, help="How many of the largest differences.")] = 5,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw both gaps and their differences: .png, .svg or .pdf.")
     ] = None,
+    worst: Annotated[
+        Path | None,
+        typer.Option("--worst", help="Draw the worst instance of A, solved again, and the best tour known."),
+    ] = None,
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="For --worst: this instance rather than the worst.")
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option("--weights", help="For --worst: the file of A's weights, then B's, if not packaged."),
+    ] = None,
 ) -> None:
     """Compare two results by instance: mean difference with its interval, wins, largest differences."""
     from georoutenet.evaluate.results import read_results
+
+    results = [read_results(path) for path in (a, b) if path is not None]
+    if len(results) == 2:
+        _compare(results[0], results[1], show, plot)
+    elif plot is not None:
+        raise typer.BadParameter("a picture of two gaps needs two files", param_hint="--plot")
+    else:
+        _show_worst(results[0], show)
+    if worst is not None:
+        from georoutenet.evaluate.worst import draw_worst
+
+        files = [*(weights or []), None, None][: len(results)]
+        name = draw_worst(results, worst, name=instance, weights=files)
+        typer.echo(f"{name} drawn to {worst}")
+
+
+def _show_worst(results: Results, show: int) -> None:
+    """One file beside its references."""
+    import numpy as np
+
+    from georoutenet.evaluate.evaluation import summarize
+    from georoutenet.evaluate.statistics import RESAMPLES, SEED
+    from georoutenet.evaluate.tables import decoder_name
+
+    summary = summarize(results)
+    typer.echo(f"{results.header['set']}: {len(results):,} instances")
+    if summary.gap is None:
+        typer.echo("mean gap unknown: the set has no reference lengths")
+        return
+    low, high = summary.gap.low, summary.gap.high
+    how = f"95 % interval {low:.4f} to {high:.4f} (bootstrap, {RESAMPLES:,} resamples, seed {SEED})"
+    title = f"{results.header['weights']} {decoder_name(results.header)}"
+    typer.echo(f"mean gap {summary.gap.mean:9.4f} %  {title}, {how}")
+    gaps = results.gaps
+    best = int((gaps < 1e-4).sum())
+    typer.echo(f"as short as the best known on {best:,}, longer on {len(gaps) - best:,}")
+    for index in np.argsort(-gaps, kind="stable")[:show]:
+        row = results.rows[index]
+        typer.echo(f"  {row.instance:16} {gaps[index]:9.4f} %  length {row.length:,.6g}")
+
+
+def _compare(first: Results, second: Results, show: int, plot: Path | None) -> None:
     from georoutenet.evaluate.statistics import RESAMPLES, SEED, pair_results
     from georoutenet.evaluate.tables import decoder_name
 
-    first, second = read_results(a), read_results(b)
     names, result = pair_results(first, second)
     titles = [f"{each.header['weights']} {decoder_name(each.header)}" for each in (first, second)]
     shared = (
@@ -60,7 +115,7 @@ def _draw(result: Paired, titles: list[str], set_name: str, path: Path) -> None:
 
     from georoutenet.plot import save
 
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
     figure.suptitle(set_name)
     scatter, spread = figure.subplots(1, 2)
     top = max(result.gaps_a.max(), result.gaps_b.max(), 1e-9)
