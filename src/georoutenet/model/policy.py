@@ -22,8 +22,8 @@ from georoutenet.model.scores import Scores
 STATISTICS = ("frozen", "batch")
 
 # Pairs that the edge tower holds at a time at inference. On a CPU the edge states of a block should stay in
-# the cache; on a GPU a block should be large enough to fill the chip. The fused kernels hold two states of 256
-# bytes a pair and nothing else.
+# the cache; on a GPU a block should be large enough to fill the chip. The fused kernels hold two states of a
+# pair (256 bytes each) and nothing else.
 PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "fused": 1 << 22}
 
 
@@ -114,7 +114,7 @@ class Policy(nn.Module):
         return self.is_fused()
 
     def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:
-        """`dense` in fused kernels: with the edge states of all pairs where they may be kept, else by rows."""
+        """`dense` in fused kernels: with the edge states of all pairs if they may be kept, else by rows."""
         assert isinstance(self.encoder, GeoRouteNet)
         use = fused.operations()
         places = self._places(coords)
