@@ -126,7 +126,7 @@ def _figure(instance: Instance, tours: list[tuple[str, Tour]], best: Tour, refer
     shape = min(1.6, max(0.4, float(height / width))) if width > 0 else 1.0
     figure = Figure(figsize=(4.6 * len(tours), 4.6 * shape + 0.6), layout="constrained")
     axes: Any = figure.subplots(1, len(tours), squeeze=False)
-    own = _edges(best)
+    own, thick = _edges(best), min(2.2, max(1.0, 16 / instance.n**0.5))
     for ax, (words, tour) in zip(axes[0], tours, strict=True):
         percent = gap(tour_length(instance, tour), reference)
         title = f"{words}\n{percent:.2f} % above the best"
@@ -134,7 +134,7 @@ def _figure(instance: Instance, tours: list[tuple[str, Tour]], best: Tour, refer
             title = f"{instance.name}, {instance.n:,} cities\n{words}"
         plot_tour(instance, tour, ax=ax, title=title)
         for a, b in _edges(tour) - own:
-            ax.plot(*instance.coordinates[[a, b]].T, color=OTHER_EDGE, linewidth=2.2, zorder=2.5)
+            ax.plot(*instance.coordinates[[a, b]].T, color=OTHER_EDGE, linewidth=thick, zorder=2.5)
     return figure
 
 
