@@ -109,7 +109,7 @@ print("agreed")
 
 
 def strided(device: str) -> None:
-    """Parts of one projection, 32-bit indices and slots made beforehand give the same bits."""
+    """Parts of one projection, 32-bit indices, slots made beforehand, other strides: the same bits."""
     from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
 
     leaves, near, upstream = problem(2, 6, 4, 16, 2, torch.float32, device)
@@ -119,6 +119,7 @@ def strided(device: str) -> None:
     rest = [x.detach().clone().requires_grad_() for x in leaves[3:]]
     slots = neighborhood_slots(*near[:2])
     outputs = neighborhood_attention(*joined.unbind(2), *rest, *near, heads=2, slots=slots)
+    upstream[1] = upstream[1].permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)  # heads outermost
     found = torch.autograd.grad(outputs, [joined, *rest], [x.clone() for x in upstream])
     for a, b in zip(plain, [*outputs[:2], *found[0].unbind(2), *found[1:]], strict=True):
         assert torch.equal(a, b)

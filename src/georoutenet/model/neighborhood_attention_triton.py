@@ -136,7 +136,8 @@ def _forward(
 
 @triton.jit
 def _backward_pairs(
-    v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, partial, nodes, n, pitch, share,
+    v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, partial,
+    nodes, n, pitch, edge_pitch, head_pitch, share,
     H: tl.constexpr, HP: tl.constexpr, D: tl.constexpr, W: tl.constexpr, WP: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
     """Score gradients, and from them those of the near edge states (added), edge bias and strength.
@@ -162,7 +163,7 @@ def _backward_pairs(
         vals = tl.load(v + (target * pitch)[:, :, None] + f[None, None, :])
         spread = (node * D)[:, None, None] + f[None, :, None] + 0 * h[None, None, :]
         dvalue = tl.load(dvalues + spread, mask=own, other=0.0)  # (G, D, 2 HP)
-        place = (node * (H * D))[:, None, None] + h[None, :, None] * D + f[None, None, :]
+        place = (node * edge_pitch)[:, None, None] + h[None, :, None] * head_pitch + f[None, None, :]
         if H == HP:
             dedge = tl.load(dedges + place)  # (G, 2 HP, D)
         else:
@@ -301,15 +302,18 @@ class _NeighborhoodAttention(torch.autograd.Function):
         slots = neighborhood_slots(index, mask) if slots is None else slots
         shapes = (q.shape, (batch, n, heads, d), e.shape)
         dvalues, dedges, de = (
-            q.new_zeros(shape) if grad is None else grad.contiguous()
-            for grad, shape in zip(grads, shapes, strict=True)
+            q.new_zeros(shape) if grad is None else grad for grad, shape in zip(grads, shapes, strict=True)
         )
+        dvalues, de = dvalues.contiguous(), de.contiguous()
+        if dedges.stride(3) != 1 or dedges.stride(0) != n * dedges.stride(1):  # heads may be outermost
+            dedges = dedges.contiguous()
         grid, share, shape = _shares("pairs", batch * n, heads, d, width)
         pairs = q.new_empty((batch, n, heads, 2, width))
         partial = q.new_empty((grid[0], heads + 1, d), dtype=torch.float32)
         _backward_pairs[grid](
             v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, partial,
-            batch * n, n, q.stride(1), share, **shape, **_options("pairs"),
+            batch * n, n, q.stride(1), dedges.stride(1), dedges.stride(2), share,
+            **shape, **_options("pairs"),
         )  # fmt: skip
         dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
         sums = q.new_empty((heads + 1, d), dtype=torch.float32)
