@@ -10,7 +10,7 @@ import torch
 from georoutenet.decode import greedy, solve_views
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate import batch_solver, machine
-from georoutenet.evaluate.batch_solver import batch_size, consecutive
+from georoutenet.evaluate.batch_solver import BatchSolver, Problems, batch_size, consecutive
 from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.evaluation import choose_device, default_file, evaluate, summarize, weights_name
 from georoutenet.evaluate.references import load_references
@@ -312,3 +312,37 @@ def test_a_gpu_finds_the_tours_of_a_cpu(weights: Path, settings: dict[str, objec
     assert int(gpu.header["peak_device_bytes"]) > 0
     # Rounding may break a tie of nearly equal scores the other way, rarely.
     assert (np.abs(cpu.lengths - gpu.lengths) < 1e-6).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("device", "batches", "solved"),
+    [
+        ("cpu", [(0, 3), (3, 6), (6, 8)], [["test20-0"]]),
+        ("cuda", [(0, 3), (3, 6)], [["test20-0", "test20-1", "test20-2"]]),
+        ("cuda", [(0, 40)], [[f"test20-{k}" for k in range(16)]]),
+    ],
+)
+def test_warming_up_solves_little(
+    weights: Path,
+    device: str,
+    batches: list[tuple[int, int]],
+    solved: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solver = BatchSolver(load_policy(weights), Settings(improve=1.0), torch.device("cpu"))
+    seen: list[list[str]] = []
+    monkeypatch.setattr(solver, "device", torch.device(device))
+    monkeypatch.setattr(solver, "_decode", lambda instances: seen.append([each.name for each in instances]))
+    solver.warm_up(Problems(dataset("test20"), None), batches)
+    assert seen == solved
+
+
+def test_warming_up_on_a_gpu_takes_every_size(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = Problems(dataset("test20"), 4)
+    problems.sizes = [5, 5, 6, 7]
+    solver = BatchSolver(load_policy(weights), Settings(), torch.device("cpu"))
+    seen: set[str] = set()
+    monkeypatch.setattr(solver, "device", torch.device("cuda"))
+    monkeypatch.setattr(solver, "_decode", lambda instances: seen.update(each.name for each in instances))
+    solver.warm_up(problems, [(0, 1), (1, 2), (2, 3), (3, 4)])
+    assert seen == {"test20-0", "test20-2", "test20-3"}

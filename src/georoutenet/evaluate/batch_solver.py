@@ -28,6 +28,8 @@ from georoutenet.model.scores import Scores
 from georoutenet.tour import check_tour, tour_length
 
 BATCH = 128
+WARM_UP = 16
+"""Instances that compile what a single batch needs, where solving all of it twice would cost too much."""
 PAIRS_IN_BATCH = BATCH * 200**2
 """With batch statistics all pairs of a batch are in memory at once, so batches above 200 cities shrink."""
 
@@ -106,13 +108,14 @@ class BatchSolver:
         self.network_seconds = 0.0
 
     def warm_up(self, problems: Problems, batches: Sequence[tuple[int, int]]) -> None:
-        """Compile what the batches need, by solving one of each size on a GPU and one instance on a CPU."""
-        if self.device.type == "cuda":  # kernels and the allocator depend on the shape of a batch
-            batches = [next(b for b in batches if problems.sizes[b[0]] == n) for n in set(problems.sizes)]
-        else:
-            batches = [(low, low + 1) for low, _ in batches[:1]]
-        for low, high in batches:
-            self._decode(problems.take(low, high))
+        """Compile what the batches need, by solving some instances of each size on a GPU and one on a CPU."""
+        on_cpu = self.device.type == "cpu"
+        some = 1 if on_cpu else WARM_UP if len(batches) == 1 else BATCH
+        sizes: set[int] = set()
+        for low, high in batches[:1] if on_cpu else batches:
+            if problems.sizes[low] not in sizes:
+                sizes.add(problems.sizes[low])
+                self._decode(problems.take(low, min(high, low + some)))
         if self.settings.improve:
             compile_kernels()
 
