@@ -12,6 +12,7 @@ Shapes: B instances, n cities, W width of the neighborhoods, H heads, d features
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -54,6 +55,19 @@ class BatchNorm(nn.Module):
         return ((wide(x) - mean) * scale + self.bias).to(x.dtype)
 
 
+@dataclass(frozen=True)
+class LazyStates:
+    """Edge states ``x scale + offset + constant`` that are not written."""
+
+    x: Tensor  # (B, n, n, d), or the distances (B, n, n, 1)
+    scale: Tensor  # (d,), as the next two
+    offset: Tensor
+    constant: Tensor
+
+    def values(self, dtype: torch.dtype) -> Tensor:
+        return (wide(self.x) * self.scale + (self.offset + self.constant)).to(dtype)
+
+
 class Layer(nn.Module):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -74,14 +88,41 @@ class Layer(nn.Module):
         of_source, of_target, _ = self.attention.to(x.dtype).chunk(3)
         return g, g @ of_source, g @ of_target
 
+    def edge_score(self, dtype: torch.dtype) -> Tensor:
+        """``(d, H)``, what the edge's share of the score is read with: ``<a_e, W_e e> = <W_e^T a_e, e>``."""
+        weight = self.edge.weight.to(dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
+        return torch.einsum("hqd,q->dh", weight, self.attention.to(dtype).chunk(3)[2])
+
     def edge_part(self, e: Tensor) -> Tensor:
-        """The edge's share of the score, ``(..., H)``: ``<a_e, W_e e> = <W_e^T a_e, e>`` per head."""
-        weight = self.edge.weight.to(e.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
-        of_edge = self.attention.to(e.dtype).chunk(3)[2]
-        return e @ torch.einsum("hqd,q->dh", weight, of_edge)
+        """The edge's share of the score, ``(..., H)``."""
+        return e @ self.edge_score(e.dtype)
+
+    def message(self, h: Tensor, of_edge: Tensor, far: Tensor) -> Tensor:
+        """Attention of all nodes to their neighborhoods: ``of_edge (B, n, n, H)``, ``far (B, n, n, 1)``."""
+        g, of_source, of_target = self.node_parts(h)
+        scores = wide(of_source.unsqueeze(2) + of_target.unsqueeze(1)) + wide(of_edge)
+        scores = functional.leaky_relu(scores, 0.2).masked_fill(far, -torch.inf)  # (B, n, n, H)
+        return torch.einsum("bijh,bjhq->bihq", scores.softmax(2).to(h.dtype), g).flatten(2)
 
     def edge_proposal(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         return (self.edge_self(e) + source + target).sigmoid() + e
+
+    def edge_fused(self, e: LazyStates, h: Tensor, score: Tensor) -> tuple[LazyStates, Tensor]:
+        """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``."""
+        from georoutenet.model.nar4tsp_triton import edge_layer
+
+        is_first = e.x.shape[-1] == 1
+        # The kernel's sigmoid is a tangent of half the argument; maps of the states go into the weights.
+        own, of_source, of_target = self.edge_self, self.edge_source, self.edge_target
+        weight = (own.weight @ e.scale)[:, None] / 2 if is_first else (own.weight * e.scale / 2).to(h.dtype)
+        bias = own.weight @ (e.offset + e.constant) + own.bias + of_source.bias + of_target.bias
+        source = functional.linear(h, (of_source.weight / 2).to(h.dtype))
+        target = functional.linear(h, (of_target.weight / 2).to(h.dtype), (bias / 2).to(h.dtype))
+        x, scale, offset, of_edge, _ = edge_layer(
+            e.x, e.scale, e.offset, weight, source, target, self.edge_norm.weight, score
+        )
+        e = LazyStates(x, scale, offset, self.edge_norm.bias)
+        return e, wide(of_edge) + e.constant @ wide(score)
 
 
 class Nar4Tsp(nn.Module):
@@ -102,28 +143,41 @@ class Nar4Tsp(nn.Module):
         return self.edge_input(distance.unsqueeze(-1)).to(dtype)  # the raw distance enters in full precision
 
     def from_batch(
-        self, coords: Tensor, dtype: torch.dtype, *, collect: bool = False
+        self, coords: Tensor, dtype: torch.dtype, *, collect: bool = False, fused: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` by the batch's own statistics."""
+        """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` by the batch's own statistics.
+
+        ``fused`` (float32 parameters, on a GPU, ``hidden`` a power of two) uses the Triton kernels.
+        """
         batch, n, _ = coords.shape
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)
         reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1, keepdim=True).values
         far = (distance > reach).unsqueeze(-1)
         h = self.node_input(coords).to(dtype)  # (B, n, d)
-        e = self.edge_states(distance, dtype)  # (B, n, n, d)
         s = self.start["query"].expand(batch, -1).to(dtype)  # (B, d)
+        scores = [layer.edge_score(dtype) for layer in self.layers]
+        scores.append(scores[0][:, :0])  # nobody reads the last states with attention
+        if fused and not collect:
+            scale, constant = self.edge_input.weight[:, 0], self.edge_input.bias
+            lazy = LazyStates(distance.unsqueeze(-1), scale, torch.zeros_like(scale), constant)
+            of_edge = lazy.x * (scale @ wide(scores[0])) + constant @ wide(scores[0])  # (B, n, n, H)
+        else:
+            e = self.edge_states(distance, dtype)  # (B, n, n, d)
+            of_edge = e @ scores[0]
         for number, layer in enumerate(self.layers):
-            g, of_source, of_target = layer.node_parts(h)
-            scores = wide(of_source.unsqueeze(2) + of_target.unsqueeze(1) + layer.edge_part(e))
-            scores = functional.leaky_relu(scores, 0.2).masked_fill(far, -torch.inf)  # (B, n, n, H)
-            message = torch.einsum("bijh,bjhq->bihq", scores.softmax(2).to(dtype), g).flatten(2)
-            h = layer.node_norm.from_batch(message + h, collect=collect)
-            source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
-            e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
+            h = layer.node_norm.from_batch(layer.message(h, of_edge, far) + h, collect=collect)
+            if fused and not collect:
+                lazy, of_edge = layer.edge_fused(lazy, h, scores[number + 1])
+            else:
+                source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
+                e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
+                of_edge = e @ scores[number + 1]
             if number < len(self.layers) - 1:
                 s = layer.start_attention(s, h) + s
                 if batch > 1:  # the published code leaves this norm out for a single instance
                     s = layer.start_norm.from_batch(s, collect=collect)
+        if fused and not collect:
+            e = lazy.values(dtype)
         return layer.start_attention.distribution(s, h), edge_logits(self.edge_head, e)
 
     def check_frozen(self) -> None:

@@ -1,0 +1,246 @@
+"""NAR4TSP's edge update with its batch norm on a GPU, for all pairs of cities of a batch.
+
+    p_ij = tanh(W x_ij + s_i + t_j) / 2 + x_ij scale + offset,
+    BatchNorm(p) = p scale' + offset' + beta
+
+With half the weights and biases the tangent is the layer's sigmoid, less the constant 1/2.
+
+Once its statistics are known, the norm is an affine map of every feature. So the normalized states are never
+written: what is handed on is ``p`` with ``scale'`` and ``offset'``, which whoever reads ``p`` applies, mostly
+to a weight instead of the states. The norm takes out any constant, so ``p`` is kept near zero mean: then its
+bfloat16 digits are spent well, and the variance comes out of plain float32 sums of ``p`` and ``p^2`` without
+cancellation. The first states are such maps of the distance: there ``x`` has one feature.
+
+One pass writes ``p`` and sums its statistics; a second one reads ``p`` for the edge's share of the next
+layer's attention scores. The backward pass recomputes the tangent. The two sums over pairs that the norm's
+gradient needs before all else are the gradients of ``scale'`` and ``offset'``, left by the layers behind.
+`edge_layer_reference` is the same function in plain PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn import functional
+
+from georoutenet.model import nar4tsp_kernels_triton as kernels
+
+EPSILON = 1e-5
+# Pairs of a block and launch options of each kernel, and how many programs share the pairs; on an H200 see
+# benchmarks/nar4tsp_layer.py. "proposal" must not be pipelined: it reads what it has just written.
+LAUNCH: dict[str, dict[str, int]] = {
+    "forward": {"rows": 64, "programs": 264, "num_warps": 8, "num_stages": 1, "maxnreg": 128},
+    "scores": {"rows": 64, "programs": 1056, "num_warps": 4, "num_stages": 3},
+    "score_sums": {"rows": 64, "programs": 528, "num_warps": 4, "num_stages": 3},
+    "proposal": {"rows": 64, "programs": 132, "num_warps": 8, "num_stages": 1},
+    "weight": {"rows": 64, "programs": 264, "num_warps": 8, "num_stages": 3},
+}
+
+
+def edge_layer_reference(
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    gamma: Tensor,
+    score: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``x (B, n, n, k)`` with ``k = d`` or 1; ``scale, offset (d,)``; ``weight (d, k)``; ``source`` and
+    ``target (B, n, d)``, biases included; the norm's ``gamma (d,)``; ``score (d, H)``.
+
+    Gives ``p (B, n, n, d)``, its ``scale'`` and ``offset'``, and ``(p scale' + offset') score (B, n, n, H)``.
+    """
+    u = functional.linear(x, weight) + source.unsqueeze(2) + target.unsqueeze(1)
+    p = u.tanh() / 2 + x * scale + offset
+    variance, mean = torch.var_mean(p.flatten(0, 2), 0, correction=0)
+    scale = gamma * (variance + EPSILON).rsqrt()
+    offset = -mean * scale
+    return p, scale, offset, (p * scale + offset) @ score
+
+
+def _options(kernel: str) -> tuple[int, int, dict[str, int]]:
+    """Rows of a block, programs, and the launch options of a kernel."""
+    options = dict(LAUNCH[kernel])
+    return options.pop("rows"), options.pop("programs"), options
+
+
+def _share(pairs: int, rows: int, programs: int) -> tuple[int, int]:
+    """The pairs of each program, in whole blocks, and the number of programs that then have any."""
+    chunk = rows * triton.cdiv(pairs, rows * programs)
+    return chunk, triton.cdiv(pairs, chunk)
+
+
+def _padded(heads: int) -> int:
+    """The heads as the side of a product: at least 16, or none."""
+    return max(16, triton.next_power_of_2(heads)) if heads else 0
+
+
+@torch.library.custom_op("georoutenet::nar4tsp_edge_layer", mutates_args=())
+def edge_layer(
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    gamma: Tensor,
+    score: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The fused layer; arguments and results as `edge_layer_reference`, and mean and 1 / deviation of ``p``.
+
+    ``weight``, ``source``, ``target``, ``score``, ``p`` and ``x``, unless it is a distance, share one dtype,
+    and ``d`` is a power of two; the vectors are float32.
+    """
+    x, weight, source, target, score = (value.contiguous() for value in (x, weight, source, target, score))
+    batch, n, _, features = x.shape
+    d, heads = score.shape
+    pairs = batch * n * n
+    p = source.new_empty(batch, n, n, d)
+    scores = source.new_empty(batch, n, n, heads)
+    out_scale, out_offset, moments = gamma.new_empty(d), gamma.new_empty(d), gamma.new_empty(2, d)
+    rows, programs, options = _options("forward")
+    chunk, programs = _share(pairs, rows, programs)
+    sums = gamma.new_empty(programs, 2, d)
+    kernels.forward[(programs,)](
+        x, scale, offset, weight, source, target, p, sums, pairs, n, chunk,
+        D=d, P=rows, FIRST=features == 1, APPROXIMATE=x.is_cuda, **options,
+    )  # fmt: skip
+    scaled, constant = torch.empty_like(score), gamma.new_empty(heads)
+    kernels.finish[(1,)](
+        sums, gamma, score, out_scale, out_offset, moments, scaled, constant, programs, pairs, heads,
+        D=d, H=_padded(heads), num_warps=8,
+    )  # fmt: skip
+    if heads:
+        rows, programs, options = _options("scores")
+        chunk, programs = _share(pairs, rows, programs)
+        kernels.scores[(programs,)](
+            p, scaled, constant, scores, pairs, heads, chunk, D=d, P=rows, H=_padded(heads), **options
+        )
+    return p, out_scale, out_offset, scores, moments
+
+
+@torch.library.custom_op("georoutenet::nar4tsp_edge_score_sums", mutates_args=())
+def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
+    d, heads = p.shape[-1], grad.shape[-1]
+    pairs = p.numel() // d
+    rows, programs, options = _options("score_sums")
+    chunk, programs = _share(pairs, rows, programs)
+    products = p.new_empty(programs, d, heads, dtype=torch.float32)
+    sums = p.new_empty(programs, heads, dtype=torch.float32)
+    kernels.score_sums[(programs,)](
+        p, grad.contiguous(), products, sums, pairs, heads, chunk, D=d, P=rows, H=_padded(heads), **options
+    )
+    return products.sum(0), sums.sum(0)
+
+
+@torch.library.custom_op("georoutenet::nar4tsp_edge_layer_backward", mutates_args=())
+def edge_layer_backward(
+    grad: Tensor,
+    grad_scores: Tensor,
+    scaled: Tensor,
+    slope: Tensor,
+    level: Tensor,
+    p: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``."""
+    x, weight, source, target, grad, grad_scores = (
+        value.contiguous() for value in (x, weight, source, target, grad, grad_scores)
+    )
+    batch, n, _, features = x.shape
+    d, heads = scaled.shape
+    pairs, is_first = batch * n * n, features == 1
+    du = torch.empty_like(p)
+    dx = p.new_empty(0) if is_first else torch.empty_like(p)
+    rows, programs, options = _options("proposal")
+    chunk, programs = _share(pairs, rows, programs)
+    sums = scale.new_empty(programs, d)
+    kernels.backward_proposal[(programs,)](
+        grad, grad_scores, scaled.contiguous(), slope, level, p, x, scale, weight,
+        source, target, dx, du, sums, pairs, n, heads, chunk,
+        D=d, P=rows, H=_padded(heads), FIRST=is_first, APPROXIMATE=x.is_cuda, **options,
+    )  # fmt: skip
+    rows, programs, options = _options("weight")
+    blocks = triton.cdiv(n, rows)
+    chunk = triton.cdiv(n, max(1, min(n, programs // (batch * blocks))))
+    parts = triton.cdiv(n, chunk)
+    products = scale.new_empty(batch * blocks * parts, d, features)
+    ds, dt = scale.new_empty(blocks, batch, n, d), scale.new_empty(parts, batch, n, d)
+    kernels.backward_weight[(batch, blocks, parts)](
+        du, x, products, ds, dt, n, chunk, D=d, J=rows, FIRST=is_first, **options
+    )
+    return dx, sums.sum(0), products.sum(0) / 2, ds.sum(0) / 2, dt.sum(0) / 2
+
+
+@edge_layer.register_fake
+def _(x: Tensor, scale: Tensor, offset: Tensor, weight: Tensor, source: Tensor, *rest: Tensor) -> Any:
+    batch, n = x.shape[:2]
+    _, gamma, score = rest
+    d, heads = score.shape
+    p, scores = source.new_empty(batch, n, n, d), source.new_empty(batch, n, n, heads)
+    return p, gamma.new_empty(d), gamma.new_empty(d), scores, gamma.new_empty(2, d)
+
+
+@edge_score_sums.register_fake
+def _(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    d, heads = p.shape[-1], grad.shape[-1]
+    return p.new_empty(d, heads, dtype=torch.float32), p.new_empty(heads, dtype=torch.float32)
+
+
+@edge_layer_backward.register_fake
+def _(grad: Tensor, grad_scores: Tensor, scaled: Tensor, slope: Tensor, *rest: Tensor) -> Any:
+    _, p, x, scale, weight, source, target = rest
+    dx = p.new_empty(0) if x.shape[-1] == 1 else torch.empty_like(p)
+    return dx, *(scale.new_empty(value.shape) for value in (scale, weight, source, target))
+
+
+def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    x, scale, _, weight, source, target, _, score = inputs
+    p, out_scale, out_offset, _, moments = output
+    ctx.save_for_backward(x, scale, weight, source, target, score, p, out_scale, out_offset, moments)
+
+
+def _gradient(
+    ctx: Any, grad: Tensor, grad_scale: Tensor, grad_offset: Tensor, grad_scores: Tensor, _: Any
+) -> tuple[Tensor | None, ...]:
+    x, scale, weight, source, target, score, p, out_scale, out_offset, moments = ctx.saved_tensors
+    mean, inverse = moments
+    wide_score, dscore = score.float(), None
+    if score.shape[1]:  # the scores' share of what reaches scale' and offset'
+        products, sums = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
+        grad_scale = grad_scale + (wide_score * products).sum(1)
+        grad_offset = grad_offset + (wide_score * sums).sum(1)
+        dscore = (out_scale[:, None] * products + out_offset[:, None] * sums).to(score.dtype)
+    # scale' = gamma / deviation and offset' = -mean scale': through mean and deviation to every pair.
+    dgamma = (grad_scale - mean * grad_offset) * inverse
+    pairs = p.numel() // p.shape[-1]
+    slope = -out_scale * inverse * dgamma / pairs
+    level = -out_scale * grad_offset / pairs - slope * mean
+    scaled = (wide_score * out_scale[:, None]).to(score.dtype)
+    dx, dscale, dweight, ds, dt = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
+        grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target
+    )
+    # The gradient of `offset` is zero, as the norm takes it out: `slope` and `level` make `dp` sum to zero.
+    return (
+        dx if x.shape[-1] > 1 else None,
+        dscale,
+        None,
+        dweight.to(weight.dtype),
+        ds.to(source.dtype),
+        dt.to(target.dtype),
+        dgamma,
+        dscore,
+    )
+
+
+edge_layer.register_autograd(_gradient, setup_context=_setup)
