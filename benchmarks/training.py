@@ -70,7 +70,7 @@ def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float
         with part("loss"):
             loss, _ = step.loss_of(coords, start, logits, tours)
         with part("backward"):
-            step.state.optimizer.zero_grad(set_to_none=False)
+            step.state.optimizer.zero_grad()
             loss.backward()
         with part("optimizer"):
             step.state.optimizer.step()

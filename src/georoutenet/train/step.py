@@ -62,7 +62,6 @@ class State:
             capturable=device.type == "cuda",
         )
         for parameter in self.parameters.values():
-            parameter.grad = torch.zeros_like(parameter)
             self.optimizer.state[parameter] = {
                 "step": torch.zeros((), device=device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -153,12 +152,12 @@ class Step:
         return loss, torch.stack([values[name] for name in diagnostics(self.recipe)[:-1]])
 
     def gradients(self) -> Tensor:
-        """Compute this step's gradients in place; returns the stacked diagnostics."""
+        """Compute this step's gradients; returns the stacked diagnostics."""
         coords, seed = self.draw()
         start, logits = self.network(coords)
         tours = self.tours_of(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
         loss, values = self.loss_of(coords, start, logits, tours)
-        self.state.optimizer.zero_grad(set_to_none=False)
+        self.state.optimizer.zero_grad()  # to None: backward then keeps its own tensors, without adding
         loss.backward()
         self.processes.average_gradients(self.state.parameters.values())
         return values
