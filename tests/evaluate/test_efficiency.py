@@ -56,6 +56,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             assert type(before) is type(after)
     assert read[0].instances_per_second == 2.0
     assert len({each.key for each in read}) == 2
+    assert read[0].instance_seconds == 1.5 / 4  # one thread: other programs do not count
+    assert read[1].instance_seconds == replace(ONE, threads=2).instance_seconds == 2.0 / 4
 
 
 def test_kinds_of_files_are_told_apart(tmp_path: Path) -> None:

@@ -145,9 +145,9 @@ def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
     solver = {"weights": "", "method": "LKH-3", "decoder": ""}
     measured = [
         measurement(),
-        measurement(decoder="Beam-5", gap=-1e-9, seconds=8.0),
-        measurement(**solver, gap=0.0, seconds=4.0),
-        measurement(set="tsplib27", gap=3.0, instances=27, seconds=27.0),
+        measurement(decoder="Beam-5", gap=-1e-9, cpu_seconds=8.0),
+        measurement(**solver, gap=0.0, cpu_seconds=4.0),
+        measurement(set="tsplib27", gap=3.0, instances=27, cpu_seconds=27.0),
         measurement(set="tsplib27", gap=math.nan, decoder="Beam-5"),
     ]
     figure = plot_time(measured)

@@ -60,6 +60,12 @@ class Measurement:
         return self.instances / self.seconds
 
     @property
+    def instance_seconds(self) -> float:
+        """Time per instance: on one thread its processor time, which other programs do not lengthen."""
+        alone = self.threads == 1 and math.isnan(self.peak_device_bytes)
+        return (self.cpu_seconds if alone else self.seconds) / self.instances
+
+    @property
     def key(self) -> tuple[str, ...]:
         """What tells contenders of one file apart."""
         return (self.set, self.method, self.weights, self.decoder, str(self.instances))

@@ -206,7 +206,7 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
     marker: dict[str, str] = {}
     for group in (decoders, solvers):
         marker |= {label: MARKERS[k % len(MARKERS)] for k, label in enumerate(group)}
-    times = [each.seconds / each.instances for each in measured]
+    times = [each.instance_seconds for each in measured]
     decades = [10.0 ** math.floor(math.log10(min(times))), 10.0 ** math.ceil(math.log10(max(times)))]
     for ax, set_name in zip(panels, sets, strict=True):
         for each in measured:
@@ -214,7 +214,7 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
                 ink = color.get((each.weights, each.device), "black")
                 style: dict[str, Any] = {"markersize": 8, "clip_on": False, "color": ink}
                 style["markerfacecolor"] = ink if each.weights else "white"
-                point = ([each.seconds / each.instances], [max(each.gap, 0.0)])
+                point = ([each.instance_seconds], [max(each.gap, 0.0)])
                 ax.plot(*point, marker[_contender(each)], zorder=3, **style)
         _tidy(ax)
         ax.set(xscale="log", xlim=decades)
@@ -225,7 +225,7 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
         ax.yaxis.set_major_formatter(_plain)
         counts = sorted({each.instances for each in measured if each.set == set_name})
         ax.set_title(f"{set_name}, first {' or '.join(f'{n:,}' for n in counts)}", fontsize=11)
-        ax.set_xlabel("seconds per instance", fontsize=10)
+        ax.set_xlabel("seconds per instance\n(processor time on one thread)", fontsize=10)
     panels[0].set_ylabel("mean gap (%)", fontsize=10)
     handles = [_handle(color[run], "", "s", f"{run[0]} on {run[1]}") for run in runs]
     handles += [_handle(GRAY, "", marker[label], label) for label in decoders]

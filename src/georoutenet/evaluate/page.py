@@ -71,8 +71,8 @@ of random sets have 95 % bootstrap intervals ({RESAMPLES:,} resamples, seed {SEE
 other instances, not of other training runs: each file of weights is one run. *Paper* is the paper's
 value for the same encoder and objective, from one run as well. Our recipes are not the paper's (see the
 card of the weights), so the two columns compare results, not training methods. An empty cell has not
-been measured. Learning curves are in [training.md](training.md); each picture is also there as SVG, by
-the same name.""".splitlines()
+been measured. Learning curves are in the [experiment log](log.md); each picture is also there as SVG,
+by the same name.""".splitlines()
 
 _ABOUT_TWO_BY_TWO = """\
 The paper does not say whether NAR4TSP's norms used statistics frozen in training or those of the batch
@@ -93,9 +93,10 @@ All contenders of a file ran one after the other on the same machine and took th
 each set. *Probe*: the first instance alone, warm, mean of three. *Total* and *instances/s*: all
 instances, our models in batches, solvers one by one on one thread of the processor. Times are
 wall-clock; *CPU s* is the processor time of the process in the same span, and is the smaller of the two
-where other programs had the core. The paper's models run Beam-1000 on its GPU in batches of 128 (1 on
-TSPLIB), its solvers one process per instance, over the whole set. On TSPLIB solvers see unrounded
-distances, so a proven tour may be a little longer than the optimum.""".splitlines()
+where other programs had the core; a search or solver with a time limit then got less done. The paper's
+models run Beam-1000 on its GPU in batches of 128 (1 on TSPLIB), its solvers one process per instance,
+over the whole set. On TSPLIB solvers see unrounded distances, so a proven tour may be a little longer
+than the optimum.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
 One command per line makes the files that the tables read; `georoutenet tables results` then makes this
@@ -106,7 +107,7 @@ a path.""".splitlines()
 _ABOUT_FILES = """\
 Weights by the first digits of their SHA-256. Instances/s count network, decoding and search, not
 compilation; *network %* and *search %* are their shares of the time. Speeds are those of the run,
-whatever else the machine was doing; the paper's are those of its GPU.""".splitlines()
+whatever else the machine was doing.""".splitlines()
 
 
 def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
