@@ -8,7 +8,9 @@ from typer.testing import CliRunner, Result
 
 from georoutenet.cli import app
 from georoutenet.errors import InputError
+from georoutenet.evaluate.batch_solver import BatchSolver, Solved
 from georoutenet.evaluate.results import read_results
+from georoutenet.instance import Instance
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.policy import Policy
 from georoutenet.model.weights import save_weights
@@ -112,3 +114,28 @@ def test_evaluate_writes_results_only(weights: Path) -> None:
     done = run("evaluate", weights, "--set", "test20", "--out", "notes.txt")
     assert done.exit_code == 2
     assert ".csv.gz" in done.output
+
+
+def test_a_result_that_does_not_fit_does_not_stop_the_others(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(solver: BatchSolver, instances: list[Instance]) -> Solved:
+        if instances[0].n > 20:
+            raise torch.OutOfMemoryError("too much")
+        return solve(solver, instances)
+
+    solve = BatchSolver.solve
+    monkeypatch.setattr(BatchSolver, "solve", small)
+    options = ("--set", "ring50,test20", "--limit", 2, "--device", "cpu", "--out", "here")
+    done = run("evaluate", weights, *options)
+    assert done.exit_code == 1
+    assert "ring50 greedy-first-2: the device has too little memory; try --batch" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["test20"]
+
+
+def test_missing_instances_are_noticed_first(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEOROUTENET_TSPLIB", str(weights.parent))
+    done = run("evaluate", weights, "--set", "test20,tsplib36", "--limit", 2, "--device", "cpu")
+    assert isinstance(done.exception, InputError)
+    assert "has no eil51.tsp" in str(done.exception)
+    assert not Path("results").exists()

@@ -4,7 +4,10 @@ import math
 
 import pytest
 from made_up import random_set, tsplib_set
+from typer.main import get_command
 
+from georoutenet.cli import app
+from georoutenet.evaluate.datasets import parse_sets
 from georoutenet.evaluate.reproduce import commands, decoder_label, place
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import parse_decoder
@@ -48,6 +51,27 @@ def test_what_differs_from_the_defaults_is_said() -> None:
     assert one.place == "NVIDIA X"
     (usual,) = commands(folder(random_set("ring50", batch="128")))
     assert "--batch" not in usual.line
+
+
+@pytest.mark.parametrize("improve", ["", "0.5"])
+def test_a_command_makes_the_file_it_was_read_from(improve: str) -> None:
+    """Its options are those of the command line, and its sets and decoders name the files."""
+    given = random_set("ring50", batch="64", improve=improve, views="4", precision="bfloat16", seed="2")
+    (one,) = commands(folder(given))
+    program, verb, weights, *options = one.line.split()
+    assert (program, verb, weights) == ("georoutenet", "evaluate", "tiny")
+    said = dict(zip(options[::2], options[1::2], strict=True))
+    known = {name for option in get_command(app).commands["evaluate"].params for name in option.opts}  # type: ignore[attr-defined]
+    assert said.keys() <= known
+    assert parse_sets(said["--set"]) == ["ring50"]
+    settings = parse_decoder(
+        said["--decoder"],
+        batch=int(said["--batch"]),
+        precision=said["--precision"],
+        seed=int(said["--seed"]),
+    )
+    assert (settings.batch, settings.views, settings.precision, settings.seed) == (64, 4, "bfloat16", 2)
+    assert settings.improve == float(improve or 0)
 
 
 def test_speed_from_the_header_where_rows_have_no_times() -> None:

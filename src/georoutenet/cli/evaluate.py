@@ -68,9 +68,10 @@ def evaluate(
     """Solve data sets and write one row per instance; print the mean gap with its interval and the speed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from torch import OutOfMemoryError
 
     from georoutenet.device import choose_device
-    from georoutenet.evaluate.datasets import parse_sets
+    from georoutenet.evaluate.datasets import dataset, parse_sets
     from georoutenet.evaluate.evaluation import default_file
     from georoutenet.evaluate.evaluation import evaluate as run
     from georoutenet.evaluate.settings import parse_decoder
@@ -88,7 +89,10 @@ def evaluate(
             raise typer.BadParameter(
                 f"{out} is one file for {len(tasks)} results; name a folder", param_hint="--out"
             )
+    for name in dict.fromkeys(name for name, _ in tasks):
+        next(iter(dataset(name).instances()))  # TSPLIB may not be there: say so now, not after an hour
     policy = load_policy(weights, choose_device(device))
+    failed = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for set_name, each in tasks:
         path = out if out is not None and as_file else default_file(weights, set_name, each, out)
@@ -99,12 +103,22 @@ def evaluate(
             def report(done: int, total: int, bar: Progress = bar, task: int = task) -> None:
                 bar.update(task, completed=done, total=total)  # type: ignore[arg-type]
 
-            results = run(
-                weights, set_name, path, each, device=device, policy=policy, fresh=fresh, progress=report
-            )
+            try:
+                results = run(
+                    weights, set_name, path, each, device=device, policy=policy, fresh=fresh, progress=report
+                )
+            except OutOfMemoryError:  # other results may still fit
+                failed += 1
+                bar.stop()
+                typer.echo(
+                    f"{set_name} {each.label}: the device has too little memory; try --batch", err=True
+                )
+                continue
         typer.echo(_report(results) if len(tasks) == 1 else _line(results))
         if len(tasks) == 1:
             typer.echo(f"{'kept       ' if there else 'written    '} {path}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _report(results: Results) -> str:
