@@ -1,6 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
-    python benchmarks/training.py [--device cuda] [--seconds 5] [--csv benchmarks/results/training.csv]
+    python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
+        [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -23,9 +24,11 @@ from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
 from georoutenet.train.trainer import make_policy, make_steps
 
-CASES = {
+CASES: dict[str, dict[str, object]] = {
     "n=50 batch=512 M=48": {"n": 50, "batch": 512, "candidates": 48, "baseline": "mean"},
+    "n=50 batch=512 M=3": {"n": 50, "batch": 512, "candidates": 3},
     "n=50 batch=64 M=3": {"n": 50, "batch": 64, "candidates": 3},
+    "n=100 batch=256 M=48": {"n": 100, "batch": 256, "candidates": 48, "baseline": "mean"},
 }
 PARTS = ("instances", "network", "sampling", "loss", "backward", "optimizer")
 
@@ -79,11 +82,14 @@ def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float
 
 def show_kernels(step: Step, most: int = 40) -> None:
     """The GPU kernels of one uncaptured step, by time."""
+    step()
+    torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         step()
         torch.cuda.synchronize()
     kernels = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
-    print(f"{sum(kernel.self_device_time_total for kernel in kernels) / 1000:8.3f} ms in all kernels")
+    total = sum(kernel.self_device_time_total for kernel in kernels) / 1000
+    print(f"{total:8.3f} ms in {sum(kernel.count for kernel in kernels)} kernels")
     for kernel in kernels[:most]:
         print(f"{kernel.self_device_time_total / 1000:8.3f} ms {kernel.count:5d} x {kernel.key[:100]}")
 
@@ -130,14 +136,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "training.csv")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
-    parser.add_argument("--case", choices=list(CASES), help="measure this case alone")
+    parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
     options = parser.parse_args()
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)
     for name, settings in CASES.items():
-        if options.case not in (None, name):
+        if options.case and name not in options.case:
             continue
         recipe = recipe_from_dict({"precision": precision, **settings}, options.settings)
         if device.type == "cuda":
