@@ -22,6 +22,15 @@ def test_resamples_are_means_of_draws_with_replacement() -> None:
     assert fast.std() == pytest.approx(np.std(values) / math.sqrt(5), rel=0.03)
 
 
+@pytest.mark.parametrize(("size", "resamples"), [(1, 3), (7, 50), (40, 101)])
+def test_counting_draws_is_drawing(size: int, resamples: int) -> None:
+    """Against one draw after the other."""
+    values = np.random.default_rng(5).random(size)
+    generator = np.random.default_rng(9)
+    plain = [values[generator.integers(0, size, size)].mean() for _ in range(resamples)]
+    np.testing.assert_allclose(bootstrap_means(values, resamples, 9), plain, rtol=1e-12)
+
+
 def test_the_interval_is_that_of_the_normal_for_many_values() -> None:
     values = np.random.default_rng(3).normal(2.0, 1.0, 4_000)
     interval = bootstrap_mean(values)
