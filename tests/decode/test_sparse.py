@@ -12,6 +12,7 @@ from torch import Tensor
 
 from georoutenet.decode import beam, greedy, sample
 from georoutenet.errors import InputError
+from georoutenet.instance import DistanceRule, Instance
 from georoutenet.model.scores import Scores
 
 
@@ -98,6 +99,115 @@ def test_greedy_without_candidates_takes_the_best_of_the_nearest_unvisited() -> 
     found = greedy(silent, coordinates=points)
     assert found.tours.tolist() == [[[0, 1, 2, 3, 4]]]
     torch.testing.assert_close(found.log_probabilities, start[:, :1])
+
+
+@pytest.mark.parametrize("fixed", FIXED)
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("where", ["pairs", "coordinates", "both"])
+@pytest.mark.parametrize(
+    ("batch", "n", "candidates", "width"), [(1, 5, 1, 3), (2, 23, 2, 9), (3, 40, 4, 20), (1, 70, 3, 33)]
+)
+def test_numba_beam_equals_reference(
+    batch: int, n: int, candidates: int, width: int, where: str, ties: bool, fixed: dict[str, int]
+) -> None:
+    points, _, sparse = example(batch, n, candidates, ties=ties)
+    if where == "coordinates":
+        sparse = Scores(sparse.start, sparse.logits, sparse.neighbors)
+    settings: dict[str, Any] = {"keep": width, **fixed}
+    every: list[dict[str, Any]] = [{}] if where == "pairs" else [{"coordinates": points}]
+    if where != "pairs":
+        every += [
+            {"coordinates": points, "dominance": True},
+            {"coordinates": points, "dominance": True, "length_weight": 30.0, "closed": False},
+            {"coordinates": points, "length_weight": 30.0, "temperature": 3.0},
+        ]
+    for extra in every:
+        fast, slow = (
+            beam(sparse, width, backend=backend, **settings, **extra) for backend in ("numba", "reference")
+        )
+        assert_permutations(fast.tours)
+        assert fast.tours.shape == slow.tours.shape
+        assert (fast.tours == slow.tours).all()
+        torch.testing.assert_close(fast.log_probabilities, slow.log_probabilities, rtol=1e-5, atol=1e-4)
+        if slow.lengths is not None:
+            assert torch.equal(fast.lengths, slow.lengths)
+
+
+@pytest.mark.parametrize("rule", [DistanceRule.EUC_2D, DistanceRule.ATT])
+def test_numba_beam_counts_in_the_instance_rule(rule: DistanceRule) -> None:
+    points, _, sparse = example(2, 25, 3)
+    instances = [Instance(one.numpy() * 40, rule=rule) for one in points]
+    fast, slow = (
+        beam(sparse, 20, instances=instances, dominance=True, keep=20, backend=backend)
+        for backend in ("numba", "reference")
+    )
+    assert (fast.tours == slow.tours).all()
+    assert torch.equal(fast.lengths, slow.lengths)
+
+
+def test_numba_beam_with_logits_far_apart() -> None:
+    points, _, sparse = example(2, 20, 6)
+    logits = sparse.logits.clone()
+    logits[:, :, :2] += 3000.0  # the weights of the others vanish beside these
+    logits[:, 3] = -torch.inf
+    far = Scores(sparse.start, logits, sparse.neighbors, sparse.pair_logits)
+    fast, slow = (
+        beam(far, 15, coordinates=points, keep=15, backend=backend) for backend in ("numba", "reference")
+    )
+    assert (fast.tours == slow.tours).all()
+    torch.testing.assert_close(fast.log_probabilities, slow.log_probabilities, rtol=1e-5, atol=1e-4)
+
+
+def test_a_pair_is_scored_once_and_all_instances_are_scored_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from georoutenet.decode import numba_sparse_beam
+
+    points, _, sparse = example(3, 40, 2)
+    calls: list[list[tuple[int, int, int]]] = []
+
+    def pairs(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        calls.append(list(zip(b.tolist(), i.tolist(), j.tolist(), strict=True)))
+        return sparse.pair_logits(b, i, j)
+
+    counted = Scores(sparse.start, sparse.logits, sparse.neighbors, pairs)
+    together = beam(counted, 12, coordinates=points, keep=12)
+    asked = [pair for call in calls for pair in call]
+    assert len(set(asked)) == len(asked) > 0
+    assert any(len({b for b, _, _ in call}) > 1 for call in calls)
+    monkeypatch.setattr(numba_sparse_beam, "SCRATCH", 1)  # one instance at a time
+    alone = beam(counted, 12, coordinates=points, keep=12)
+    assert (alone.tours == together.tours).all()
+
+
+def test_the_table_of_pairs_grows() -> None:
+    from georoutenet.decode.numba_pairs import ASKED, ask, new_pairs, place_of, roomy
+
+    pairs = new_pairs(4 * ASKED)
+    keys = [7 * k * k + 3 for k in range(3 * ASKED)]
+    for k, key in enumerate(keys):
+        if k % ASKED == 0:
+            pairs.counts[1] = 0
+            pairs = roomy(pairs)
+        place = ask(pairs, key)
+        assert place >= 0
+        pairs.logits[place] = k
+    assert len(pairs.keys) == 8 * ASKED
+    assert pairs.counts[0] == 3 * ASKED
+    assert [pairs.logits[place_of(pairs, key)] for key in keys] == list(range(len(keys)))
+    assert ask(pairs, 5) == -1  # no more before the others are answered
+    assert ask(pairs, keys[0]) >= 0
+
+
+def test_memory_is_checked_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    import georoutenet.neural
+
+    _, _, sparse = example(1, 12, 2)
+    monkeypatch.setattr(georoutenet.neural, "memory_available", lambda device: 10_000)
+    with pytest.raises(InputError, match=r"a width of about \d+ would fit"):
+        beam(sparse, 1000)
+    with pytest.raises(InputError, match=r"below 2\^32"):
+        beam(sparse, 2**30)
 
 
 @pytest.mark.parametrize("fixed", FIXED)

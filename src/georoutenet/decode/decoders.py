@@ -155,8 +155,7 @@ def beam(
 def search(task: BeamTask, backend: str) -> Decoded:
     """Run a prepared beam search on the backend asked for.
 
-    On a GPU, searches larger than the Triton kernel takes run on the CPU. Sparse scores take the
-    reference, whose steps then cost ``O(W k)`` and not ``O(W n)``.
+    On a GPU, sparse scores and searches larger than the Triton kernel takes run on the CPU.
     """
     check_fallback(task)
     home = task.start.device
@@ -166,10 +165,14 @@ def search(task: BeamTask, backend: str) -> Decoded:
 
         if beam_triton.supports(task):
             return beam_triton.beam(task)
-    if which == "reference" or task.neighbors is not None:
+    if which == "reference":
         from georoutenet.decode import reference
 
         return reference.beam(task)
+    if task.neighbors is not None:
+        from georoutenet.decode import numba_sparse_beam
+
+        return numba_sparse_beam.beam(task.on_cpu()).to(home)
     from georoutenet.decode import numba_beam
 
     return numba_beam.beam(task.on_cpu()).to(home)

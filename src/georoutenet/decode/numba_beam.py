@@ -144,18 +144,24 @@ def _undominated(
 
 
 @njit(cache=True, nogil=True)
-def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: Trail) -> int:
-    """The first step: the most probable start cities in ascending order; how many there are."""
-    n = start.shape[0]
-    keys = np.empty(n, np.uint64)
+def begin_cities(start: Any, width: int) -> Any:
+    """The most probable start cities in ascending order."""
+    keys = np.empty(start.shape[0], np.uint64)
     count = 0
-    for j in range(n):
+    for j in range(start.shape[0]):
         if start[j] > -np.inf:
             keys[count] = packed(start[j], j)
             count += 1
     keys[:count].sort()
-    count = min(count, width)
-    cities = np.sort(keys[:count] & LOW)
+    return np.sort(keys[: min(count, width)] & LOW)
+
+
+@njit(cache=True, nogil=True)
+def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: Trail) -> int:
+    """The first step: a partial tour for each start city; how many there are."""
+    n = start.shape[0]
+    cities = begin_cities(start, width)
+    count = cities.shape[0]
     for w in range(count):
         city = int(cities[w])
         trail.cities[0, w] = city
@@ -235,7 +241,8 @@ def _search(
 
 
 @njit(cache=True, nogil=True)
-def _read_back(trail: Trail, w: int, tour: Any) -> None:
+def read_back(trail: Trail, w: int, tour: Any) -> None:
+    """Write the tour that ends as the ``w``-th one."""
     for step in range(tour.shape[0] - 1, -1, -1):
         tour[step] = trail.cities[step, w]
         w = trail.parents[step, w]
@@ -248,7 +255,7 @@ def _lengths(trail: Trail, alive: int, points: Any, distances: Any, closed: bool
     lengths = np.zeros(alive)
     tour = np.empty(n, np.int64)
     for w in range(alive):
-        _read_back(trail, w, tour)
+        read_back(trail, w, tour)
         for step in range(n if closed and n > 1 else n - 1):
             i, j = tour[step], tour[(step + 1) % n]
             if distances.shape[0] == n:
@@ -321,7 +328,7 @@ def _beam(task: BeamTask, b: int, tables: Tables, now: Partial, following: Parti
     best = best[: task.keep]
     tours = np.empty((len(best), n), np.int64)
     for k, w in enumerate(best):
-        _read_back(trail, w, tours[k])
+        read_back(trail, w, tours[k])
     return Decoded(
         torch.from_numpy(tours)[None],
         torch.from_numpy(chance[best])[None],
