@@ -1,7 +1,7 @@
 """The kernels of `nar4tsp_triton`, which says what they are for.
 
-Pairs are numbered ``(b n + i) n + j``. Most kernels give each program a range of pairs, which it walks through
-in blocks of ``P``; sums over all pairs are left by program.
+Pairs are numbered ``(b n + i) n + j``. Most kernels give each program a range of pairs, which it walks
+through in blocks of ``P``; sums over all pairs are left by program.
 """
 
 # mypy: disable-error-code="no-untyped-def"

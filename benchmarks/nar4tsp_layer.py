@@ -1,0 +1,132 @@
+"""NAR4TSP's fused edge layer on a GPU, by launch shape, and the encoder with and without it.
+
+    python benchmarks/nar4tsp_layer.py [--batch 512] [--n 50]
+
+Milliseconds of captured calls. Appends to benchmarks/results/nar4tsp_layer.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from triton.testing import do_bench
+
+from georoutenet.model import nar4tsp_triton
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.nar4tsp import Nar4Tsp
+from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_score_sums
+
+RESULTS = Path(__file__).parent / "results" / "nar4tsp_layer.csv"
+# What to try for each kernel; the pairs of a block stay 64 except where it says.
+SHAPES: dict[str, list[dict[str, int]]] = {
+    "forward": [
+        {"maxnreg": 128},
+        {"maxnreg": 128, "programs": 528},
+        {"maxnreg": 168, "programs": 132},
+        {"maxnreg": 255, "num_warps": 4},
+        {"maxnreg": 128, "num_stages": 2},
+    ],
+    "scores": [{}, {"programs": 528}, {"num_stages": 2}, {"rows": 128, "programs": 528}],
+    "score_sums": [{}, {"programs": 264}, {"programs": 1056}],
+    "proposal": [{}, {"maxnreg": 128, "programs": 264}, {"programs": 264}],
+    "weight": [{}, {"programs": 132}, {"programs": 528}, {"num_stages": 2}, {"num_stages": 4}],
+}
+
+
+def measure(function: Callable[[], object]) -> float:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return do_bench(graph.replay, warmup=50, rep=200, return_mode="median")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--n", type=int, default=50)
+    options = parser.parse_args()
+    batch, n, d, heads = options.batch, options.n, 128, 8
+    torch.manual_seed(0)
+
+    def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(*shape, device="cuda", dtype=dtype)
+
+    vector = [normal(d, dtype=torch.float32) for _ in range(5)]
+    x, source, target = normal(batch, n, n, d), normal(batch, n, d), normal(batch, n, d)
+    weight, score = normal(d, d) * d**-0.5, normal(d, heads)
+    forward = (x, vector[0], vector[1], weight, source, target, vector[2], score)
+    p = edge_layer(*forward)[0]
+    grad, grad_scores = normal(batch, n, n, d), normal(batch, n, n, heads)
+    backward = (grad, grad_scores, score, vector[3], vector[4], p, x, vector[0], weight, source, target)
+    calls: dict[str, Callable[[], object]] = {
+        "forward": lambda: edge_layer(*forward),
+        "scores": lambda: edge_layer(*forward),
+        "score_sums": lambda: edge_score_sums(p, grad_scores),
+        "proposal": lambda: edge_layer_backward(*backward),
+        "weight": lambda: edge_layer_backward(*backward),
+    }
+    what = {"forward": "forward", "scores": "forward", "score_sums": "score sums"}
+    rows: list[tuple[str, str, float]] = []
+
+    def add(name: str, shape: str, milliseconds: float) -> None:
+        rows.append((name, shape, milliseconds))
+        print(f"{name:22} {shape:60} {milliseconds:8.4f} ms", flush=True)
+
+    for kernel, shapes in SHAPES.items():
+        usual = nar4tsp_triton.LAUNCH[kernel]
+        for shape in shapes:
+            nar4tsp_triton.LAUNCH[kernel] = usual | shape
+            add(what.get(kernel, "backward"), f"{kernel} {shape}", measure(calls[kernel]))
+        nar4tsp_triton.LAUNCH[kernel] = usual
+
+    encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
+    coords = torch.rand(batch, n, 2, device="cuda")
+    weights = torch.randn(batch, n, n, device="cuda")
+    parameters = list(encoder.parameters())
+    for fused in (True, False):
+        torch._dynamo.reset()
+        network = torch.compile(encoder.from_batch, dynamic=False)
+
+        def both(network: Callable[..., tuple[Tensor, Tensor]] = network, fused: bool = fused) -> object:
+            start, logits = network(coords, torch.bfloat16, fused=fused)
+            return torch.autograd.grad((start.sum(), logits), parameters, (None, weights), allow_unused=True)
+
+        torch.cuda.reset_peak_memory_stats()
+        add("encoder both", "fused" if fused else "compiled", measure(both))
+        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB", flush=True)
+
+    commit = subprocess.run(
+        ["git", "describe", "--always"], capture_output=True, text=True, check=False
+    ).stdout
+    RESULTS.parent.mkdir(exist_ok=True)
+    is_new = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if is_new:
+            writer.writerow(
+                ["date", "commit", "device", "torch", "batch", "n", "what", "launch", "milliseconds"]
+            )
+        run = [
+            datetime.date.today().isoformat(),
+            commit.strip(),
+            torch.cuda.get_device_name(),
+            torch.__version__,
+        ]
+        for name, shape, milliseconds in rows:
+            writer.writerow([*run, batch, n, name, shape, f"{milliseconds:.4f}"])
+
+
+if __name__ == "__main__":
+    main()
