@@ -82,7 +82,7 @@ def test_the_interaction_shows_the_paper_and_what_is_missing(tmp_path: object) -
         }
         assert points(ax) == papers
         labels = [label.get_text() for label in ax.get_xticklabels()]
-        assert labels == ["NAR4TSP\n(ours: no PG and MCS)", "GeoRouteNet\n(ours: no PG and MCS)"]
+        assert labels == ["NAR4TSP\n(ours: no PG, no MCS)", "GeoRouteNet\n(ours: no PG, no MCS)"]
     drawable(figure, tmp_path)
 
 

@@ -93,9 +93,9 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
             _tidy(ax)
             ax.set_xlim(-0.35, 1.35)
             ax.set_ylim(0.0, 1.08 * ax.get_ylim()[1])
-            missing = [" and ".join(name for x, name in empty if x == k) for k in (0, 1)]
+            missing = [", ".join(f"no {name}" for x, name in empty if x == k) for k in (0, 1)]
             names = zip(("NAR4TSP", "GeoRouteNet"), missing, strict=True)
-            ax.set_xticks((0, 1), [f"{name}\n(ours: no {gone})" if gone else name for name, gone in names])
+            ax.set_xticks((0, 1), [f"{name}\n(ours: {gone})" if gone else name for name, gone in names])
             ax.set_title(f"{set_name}, {decoder}", fontsize=11)
             if column == 0:
                 ax.set_ylabel("mean gap (%)", fontsize=10)
