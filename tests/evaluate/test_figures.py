@@ -158,6 +158,8 @@ def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["mine on an abacus", "Greedy", "Beam-5", "LKH-3"]
     drawable(figure, tmp_path)
+    ticks = [first.xaxis.get_major_formatter()(value) for value in (1e-5, 1e-4, 0.001, 0.1, 1.0, 10.0)]
+    assert ticks == ["10 µs", "100 µs", "1 ms", "100 ms", "1 s", "10 s"]
 
 
 def test_which_pictures_there_are() -> None:

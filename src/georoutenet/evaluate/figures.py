@@ -139,7 +139,7 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
                 depth = float(scale(max(gap, 0.01)))
                 ax.add_patch(Rectangle((x, y), 1, 1, facecolor=colors(depth), edgecolor="white"))
                 text = f"{gap:.1f}" if gap >= 9.95 else f"{gap:.2f}"
-                ink = "white" if depth > 0.65 else "black"
+                ink = "white" if depth > 0.6 else "black"
                 ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=10, color=ink)
         ax.set(xlim=(0, len(SIZES)), ylim=(len(SHIFT), 0))
         ax.set_xticks([x + 0.5 for x in range(len(SIZES))], [f"{n:,}" for n in SIZES])
@@ -218,14 +218,14 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
                 ax.plot(*point, marker[_contender(each)], zorder=3, **style)
         _tidy(ax)
         ax.set(xscale="log", xlim=decades)
-        ax.xaxis.set_major_formatter(_plain)
+        ax.xaxis.set_major_formatter(_time)
         ax.xaxis.set_minor_formatter(_nothing)
         ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
         ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in measured if math.isfinite(each.gap))]))
         ax.yaxis.set_major_formatter(_plain)
         counts = sorted({each.instances for each in measured if each.set == set_name})
         ax.set_title(f"{set_name}, first {' or '.join(f'{n:,}' for n in counts)}", fontsize=11)
-        ax.set_xlabel("seconds per instance\n(processor time on one thread)", fontsize=10)
+        ax.set_xlabel("time per instance\n(one thread: processor time)", fontsize=10)
     panels[0].set_ylabel("mean gap (%)", fontsize=10)
     handles = [_handle(color[run], "", "s", f"{run[0]} on {run[1]}") for run in runs]
     handles += [_handle(GRAY, "", marker[label], label) for label in decoders]
@@ -255,6 +255,13 @@ def _figure(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure
 
 def _plain(value: float, _: object) -> str:
     return f"{value:g}"
+
+
+def _time(seconds: float, _: object) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.999 * size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds / 1e-6:g} µs"
 
 
 def _nothing(value: float, _: object) -> str:
