@@ -12,6 +12,7 @@ import csv
 import datetime
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,19 +25,19 @@ from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_score_sums
 
 RESULTS = Path(__file__).parent / "results" / "nar4tsp_layer.csv"
-# What to try for each kernel; the pairs of a block stay 64 except where it says.
-SHAPES: dict[str, list[dict[str, int]]] = {
+# What to try for each kernel, beside what it uses; ``share`` is programs for each multiprocessor.
+SHAPES: dict[str, list[dict[str, int | None]]] = {
     "forward": [
-        {"maxnreg": 128},
-        {"maxnreg": 128, "programs": 528},
-        {"maxnreg": 168, "programs": 132},
-        {"maxnreg": 255, "num_warps": 4},
-        {"maxnreg": 128, "num_stages": 2},
+        {},
+        {"share": 4},
+        {"registers": None, "share": 1},
+        {"registers": None, "warps": 4},
+        {"stages": 2},
     ],
-    "scores": [{}, {"programs": 528}, {"num_stages": 2}, {"rows": 128, "programs": 528}],
-    "score_sums": [{}, {"programs": 264}, {"programs": 1056}],
-    "proposal": [{}, {"maxnreg": 128, "programs": 264}, {"programs": 264}],
-    "weight": [{}, {"programs": 132}, {"programs": 528}, {"num_stages": 2}, {"num_stages": 4}],
+    "scores": [{}, {"share": 8}, {"stages": 2}, {"rows": 128, "share": 2}],
+    "score_sums": [{}, {"share": 2}, {"share": 8}],
+    "proposal": [{}, {"registers": 128, "share": 2}, {"share": 2}],
+    "weight": [{}, {"share": 1}, {"share": 4}, {"stages": 2}, {"stages": 4}],
 }
 
 
@@ -87,7 +88,7 @@ def main() -> None:
     for kernel, shapes in SHAPES.items():
         usual = nar4tsp_triton.LAUNCH[kernel]
         for shape in shapes:
-            nar4tsp_triton.LAUNCH[kernel] = usual | shape
+            nar4tsp_triton.LAUNCH[kernel] = replace(usual, **shape)  # type: ignore[arg-type]
             add(what.get(kernel, "backward"), f"{kernel} {shape}", measure(calls[kernel]))
         nar4tsp_triton.LAUNCH[kernel] = usual
 

@@ -64,8 +64,17 @@ class LazyStates:
     offset: Tensor
     constant: Tensor
 
-    def values(self, dtype: torch.dtype) -> Tensor:
-        return (wide(self.x) * self.scale + (self.offset + self.constant)).to(dtype)
+    def folded(self, map: Linear) -> tuple[Tensor, Tensor]:
+        """The weight and bias by which ``map`` of the states is computed from ``x``."""
+        return map.weight * self.scale, map.weight @ (self.offset + self.constant) + map.bias
+
+
+@torch.compiler.disable
+def fused_logits(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
+    """The edge head in one kernel; the compiler would take it apart."""
+    from georoutenet.model.edge_ends_triton import edge_logit
+
+    return edge_logit(x, weight, bias, last, offset)
 
 
 class Layer(nn.Module):
@@ -111,15 +120,15 @@ class Layer(nn.Module):
         """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``."""
         from georoutenet.model.nar4tsp_triton import edge_layer
 
-        is_first = e.x.shape[-1] == 1
-        # The kernel's sigmoid is a tangent of half the argument; maps of the states go into the weights.
-        own, of_source, of_target = self.edge_self, self.edge_source, self.edge_target
-        weight = (own.weight @ e.scale)[:, None] / 2 if is_first else (own.weight * e.scale / 2).to(h.dtype)
-        bias = own.weight @ (e.offset + e.constant) + own.bias + of_source.bias + of_target.bias
+        of_source, of_target = self.edge_source, self.edge_target
+        weight, bias = e.folded(self.edge_self)
+        weight = weight.to(h.dtype) if e.x.shape[-1] > 1 else weight.sum(1, keepdim=True)
+        bias = bias + of_source.bias + of_target.bias
+        # The kernel's sigmoid is a tangent of half the argument.
         source = functional.linear(h, (of_source.weight / 2).to(h.dtype))
         target = functional.linear(h, (of_target.weight / 2).to(h.dtype), (bias / 2).to(h.dtype))
         x, scale, offset, of_edge, _ = edge_layer(
-            e.x, e.scale, e.offset, weight, source, target, self.edge_norm.weight, score
+            e.x, e.scale, e.offset, weight / 2, source, target, self.edge_norm.weight, score
         )
         e = LazyStates(x, scale, offset, self.edge_norm.bias)
         return e, wide(of_edge) + e.constant @ wide(score)
@@ -176,9 +185,11 @@ class Nar4Tsp(nn.Module):
                 s = layer.start_attention(s, h) + s
                 if batch > 1:  # the published code leaves this norm out for a single instance
                     s = layer.start_norm.from_batch(s, collect=collect)
+        start = layer.start_attention.distribution(s, h)
         if fused and not collect:
-            e = lazy.values(dtype)
-        return layer.start_attention.distribution(s, h), edge_logits(self.edge_head, e)
+            first, last = cast("Linear", self.edge_head[0]), cast("Linear", self.edge_head[2])
+            return start, fused_logits(lazy.x, *lazy.folded(first), last.weight[0], last.bias)
+        return start, edge_logits(self.edge_head, e)
 
     def check_frozen(self) -> None:
         if not bool(torch.isfinite(self.layers[0].node_norm.mean).all()):

@@ -1,7 +1,8 @@
 """The kernels of `nar4tsp_triton`, which says what they are for.
 
-Pairs are numbered ``(b n + i) n + j``. Most kernels give each program a range of pairs, which it walks
-through in blocks of ``P``; sums over all pairs are left by program.
+Most kernels give each program a range of consecutive pairs (numbered as in `tiles_triton`), which it walks
+through in tiles of ``P``: an instance's projections stay in the cache meanwhile. Sums over all pairs are left
+by program.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -11,39 +12,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _ends(first, n, P: tl.constexpr):
-    """Rows of ``source`` and ``target`` for the ``P`` pairs ``(b n + i) n + j`` from ``first`` on.
-
-    Two divisions of scalars, then products with ``1 / n``: exact too, as the numbers are small.
-    """
-    row = first // n
-    instance = row // n
-    j = first - row * n + tl.arange(0, P)
-    rows = ((j.to(tl.float32) + 0.5) * (1.0 / n)).to(tl.int32)
-    instances = (((row - instance * n + rows).to(tl.float32) + 0.5) * (1.0 / n)).to(tl.int32)
-    return row + rows, (instance + instances) * n + j - rows * n
+from georoutenet.model.tiles_triton import ends, tanh
 
 
 @triton.jit
-def _ends_sum(source, target, first, n, inside, f, D: tl.constexpr, P: tl.constexpr):
+def _both_ends(source, target, first, n, inside, f, D: tl.constexpr, P: tl.constexpr):
     """``s_i + t_j``, in their own precision: half the bytes on the way to the product's layout."""
-    i, j = _ends(first, n, P)
+    i, j = ends(first, n, n, 1.0 / n, 1.0 / n, P)
     s = tl.load(source + i[:, None] * D + f[None, :], mask=inside[:, None], other=0.0)
     t = tl.load(target + j[:, None] * D + f[None, :], mask=inside[:, None], other=0.0)
     return (s.to(tl.float32) + t.to(tl.float32)).to(s.dtype).to(tl.float32)
-
-
-@triton.jit
-def _tanh(u, APPROXIMATE: tl.constexpr):
-    """The GPU's own tangent is one instruction."""
-    if APPROXIMATE:
-        return tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [u], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return 2.0 * tl.sigmoid(2.0 * u) - 1.0
 
 
 @triton.jit
@@ -61,7 +39,7 @@ def _fold(x, P: tl.constexpr, D: tl.constexpr, PRODUCT: tl.constexpr):
 @triton.jit
 def forward(
     x, scale, offset, weight, source, target, p, sums, pairs, n, chunk,
-    D: tl.constexpr, P: tl.constexpr, FIRST: tl.constexpr, APPROXIMATE: tl.constexpr,
+    D: tl.constexpr, P: tl.constexpr, FIRST: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """``p``, and of every program's pairs its sum and the sum of its square."""
     program = tl.program_id(0)
@@ -79,16 +57,16 @@ def forward(
         pair = first + tl.arange(0, P)
         inside = start + pair < pairs
         local = pair[:, None] * D + f[None, :]
-        ends = _ends_sum(source, target, program * chunk + first, n, inside, f, D, P)
+        both = _both_ends(source, target, program * chunk + first, n, inside, f, D, P)
         if FIRST:
             raw = tl.load(x + start + pair, mask=inside, other=0.0).to(tl.float32)[:, None]
-            u = raw * w[None, :] + ends
+            u = raw * w[None, :] + both
             rest = raw * a[None, :] + c[None, :]
         else:
             raw = tl.load(x + start * D + local, mask=inside[:, None], other=0.0)
-            u = tl.dot(raw, w, input_precision="ieee") + ends
+            u = tl.dot(raw, w, input_precision="ieee") + both
             rest = (raw.to(tl.float32) * a[None, :] + c[None, :]).to(raw.dtype).to(tl.float32)
-        y = 0.5 * _tanh(u, APPROXIMATE) + rest
+        y = 0.5 * tanh(u, FAST) + rest
         tl.store(p + start * D + local, y.to(p.dtype.element_ty), mask=inside[:, None])
         y = tl.where(inside[:, None], y, 0.0)
         total += _fold(y, P, D, not FIRST)
@@ -171,7 +149,7 @@ def score_sums(
 def backward_proposal(
     grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target, dx, du, sums,
     pairs, n, heads, chunk,
-    D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, FIRST: tl.constexpr, APPROXIMATE: tl.constexpr,
+    D: tl.constexpr, P: tl.constexpr, H: tl.constexpr, FIRST: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """From the gradients of what the layer hands on to those of ``u`` and ``x``.
 
@@ -197,14 +175,14 @@ def backward_proposal(
         pair = first + tl.arange(0, P)
         inside = start + pair < pairs
         local = pair[:, None] * D + f[None, :]
-        ends = _ends_sum(source, target, program * chunk + first, n, inside, f, D, P)
+        both = _both_ends(source, target, program * chunk + first, n, inside, f, D, P)
         if FIRST:
             raw = tl.load(x + start + pair, mask=inside, other=0.0).to(tl.float32)[:, None]
-            u = raw * w[None, :] + ends
+            u = raw * w[None, :] + both
         else:
             raw = tl.load(x + start * D + local, mask=inside[:, None], other=0.0)
-            u = tl.dot(raw, w, input_precision="ieee") + ends
-        tangent = _tanh(u, APPROXIMATE)
+            u = tl.dot(raw, w, input_precision="ieee") + both
+        tangent = tanh(u, FAST)
         change = tl.load(grad + start * D + local, mask=inside[:, None], other=0.0)
         value = tl.load(p + start * D + local, mask=inside[:, None], other=0.0).to(tl.float32)
         value = change.to(tl.float32) + (value * k[None, :] + m[None, :])

@@ -27,16 +27,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from georoutenet.model import nar4tsp_kernels_triton as kernels
+from georoutenet.model.tiles_triton import FAST, Launch
 
 EPSILON = 1e-5
-# Pairs of a block and launch options of each kernel, and how many programs share the pairs; on an H200 see
-# benchmarks/nar4tsp_layer.py. "proposal" must not be pipelined: it reads what it has just written.
-LAUNCH: dict[str, dict[str, int]] = {
-    "forward": {"rows": 64, "programs": 264, "num_warps": 8, "num_stages": 1, "maxnreg": 128},
-    "scores": {"rows": 64, "programs": 1056, "num_warps": 4, "num_stages": 3},
-    "score_sums": {"rows": 64, "programs": 528, "num_warps": 4, "num_stages": 3},
-    "proposal": {"rows": 64, "programs": 132, "num_warps": 8, "num_stages": 1},
-    "weight": {"rows": 64, "programs": 264, "num_warps": 8, "num_stages": 3},
+# "proposal" must not be pipelined: it reads what it has just written.
+LAUNCH = {
+    "forward": Launch(64, warps=8, stages=1, share=2, registers=128),
+    "scores": Launch(64, warps=4, stages=3, share=4),
+    "score_sums": Launch(64, warps=4, stages=3, share=4),
+    "proposal": Launch(64, warps=8, stages=1, share=1),
+    "weight": Launch(64, warps=8, stages=3, share=2),
 }
 
 
@@ -63,15 +63,10 @@ def edge_layer_reference(
     return p, scale, offset, (p * scale + offset) @ score
 
 
-def _options(kernel: str) -> tuple[int, int, dict[str, int]]:
-    """Rows of a block, programs, and the launch options of a kernel."""
-    options = dict(LAUNCH[kernel])
-    return options.pop("rows"), options.pop("programs"), options
-
-
-def _share(pairs: int, rows: int, programs: int) -> tuple[int, int]:
-    """The pairs of each program, in whole blocks, and the number of programs that then have any."""
-    chunk = rows * triton.cdiv(pairs, rows * programs)
+def _share(pairs: int, launch: Launch, device: torch.device) -> tuple[int, int]:
+    """The pairs of each program, in whole tiles, and the number of programs that then have any."""
+    tiles = triton.cdiv(pairs, launch.rows)
+    chunk = launch.rows * triton.cdiv(tiles, launch.programs(tiles, device))
     return chunk, triton.cdiv(pairs, chunk)
 
 
@@ -103,12 +98,12 @@ def edge_layer(
     p = source.new_empty(batch, n, n, d)
     scores = source.new_empty(batch, n, n, heads)
     out_scale, out_offset, moments = gamma.new_empty(d), gamma.new_empty(d), gamma.new_empty(2, d)
-    rows, programs, options = _options("forward")
-    chunk, programs = _share(pairs, rows, programs)
+    launch = LAUNCH["forward"]
+    chunk, programs = _share(pairs, launch, x.device)
     sums = gamma.new_empty(programs, 2, d)
     kernels.forward[(programs,)](
         x, scale, offset, weight, source, target, p, sums, pairs, n, chunk,
-        D=d, P=rows, FIRST=features == 1, APPROXIMATE=x.is_cuda, **options,
+        D=d, P=launch.rows, FIRST=features == 1, FAST=FAST, **launch.options(),
     )  # fmt: skip
     scaled, constant = torch.empty_like(score), gamma.new_empty(heads)
     kernels.finish[(1,)](
@@ -116,10 +111,20 @@ def edge_layer(
         D=d, H=_padded(heads), num_warps=8,
     )  # fmt: skip
     if heads:
-        rows, programs, options = _options("scores")
-        chunk, programs = _share(pairs, rows, programs)
+        launch = LAUNCH["scores"]
+        chunk, programs = _share(pairs, launch, x.device)
         kernels.scores[(programs,)](
-            p, scaled, constant, scores, pairs, heads, chunk, D=d, P=rows, H=_padded(heads), **options
+            p,
+            scaled,
+            constant,
+            scores,
+            pairs,
+            heads,
+            chunk,
+            D=d,
+            P=launch.rows,
+            H=_padded(heads),
+            **launch.options(),
         )
     return p, out_scale, out_offset, scores, moments
 
@@ -129,12 +134,22 @@ def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
     d, heads = p.shape[-1], grad.shape[-1]
     pairs = p.numel() // d
-    rows, programs, options = _options("score_sums")
-    chunk, programs = _share(pairs, rows, programs)
+    launch = LAUNCH["score_sums"]
+    chunk, programs = _share(pairs, launch, p.device)
     products = p.new_empty(programs, d, heads, dtype=torch.float32)
     sums = p.new_empty(programs, heads, dtype=torch.float32)
     kernels.score_sums[(programs,)](
-        p, grad.contiguous(), products, sums, pairs, heads, chunk, D=d, P=rows, H=_padded(heads), **options
+        p,
+        grad.contiguous(),
+        products,
+        sums,
+        pairs,
+        heads,
+        chunk,
+        D=d,
+        P=launch.rows,
+        H=_padded(heads),
+        **launch.options(),
     )
     return products.sum(0), sums.sum(0)
 
@@ -162,22 +177,23 @@ def edge_layer_backward(
     pairs, is_first = batch * n * n, features == 1
     du = torch.empty_like(p)
     dx = p.new_empty(0) if is_first else torch.empty_like(p)
-    rows, programs, options = _options("proposal")
-    chunk, programs = _share(pairs, rows, programs)
+    launch = LAUNCH["proposal"]
+    chunk, programs = _share(pairs, launch, x.device)
     sums = scale.new_empty(programs, d)
     kernels.backward_proposal[(programs,)](
         grad, grad_scores, scaled.contiguous(), slope, level, p, x, scale, weight,
         source, target, dx, du, sums, pairs, n, heads, chunk,
-        D=d, P=rows, H=_padded(heads), FIRST=is_first, APPROXIMATE=x.is_cuda, **options,
+        D=d, P=launch.rows, H=_padded(heads), FIRST=is_first, FAST=FAST, **launch.options(),
     )  # fmt: skip
-    rows, programs, options = _options("weight")
-    blocks = triton.cdiv(n, rows)
+    launch = LAUNCH["weight"]
+    blocks = triton.cdiv(n, launch.rows)
+    programs = launch.programs(pairs, x.device)
     chunk = triton.cdiv(n, max(1, min(n, programs // (batch * blocks))))
     parts = triton.cdiv(n, chunk)
     products = scale.new_empty(batch * blocks * parts, d, features)
     ds, dt = scale.new_empty(blocks, batch, n, d), scale.new_empty(parts, batch, n, d)
     kernels.backward_weight[(batch, blocks, parts)](
-        du, x, products, ds, dt, n, chunk, D=d, J=rows, FIRST=is_first, **options
+        du, x, products, ds, dt, n, chunk, D=d, J=launch.rows, FIRST=is_first, **launch.options()
     )
     return dx, sums.sum(0), products.sum(0) / 2, ds.sum(0) / 2, dt.sum(0) / 2
 
