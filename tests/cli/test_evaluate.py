@@ -74,7 +74,8 @@ def test_many_sets_and_decoders_in_one_command(weights: Path) -> None:
         f"{name}-{each}-first-2.csv.gz" for name in ("test20", "ring50") for each in ("greedy", "beam-4")
     }
     assert {each.name for each in Path("here").iterdir()} == names
-    lines = done.stdout.splitlines()
+    *lines, last = done.stdout.splitlines()
+    assert last == "4 files in here"
     assert [line.split()[:2] for line in lines] == [
         ["test20", "Greedy"],
         ["test20", "Beam-4"],
@@ -130,7 +131,7 @@ def test_a_result_that_does_not_fit_does_not_stop_the_others(
     done = run("evaluate", weights, *options)
     assert done.exit_code == 1
     assert "ring50 greedy-first-2: the device has too little memory; try --batch" in done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["test20"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["test20", "1"]
 
 
 def test_missing_instances_are_noticed_first(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,8 @@ def evaluate(
         typer.echo(_report(results) if len(tasks) == 1 else _line(results))
         if len(tasks) == 1:
             typer.echo(f"{'kept       ' if there else 'written    '} {path}")
+    if len(tasks) > 1:
+        typer.echo(f"{len(tasks) - failed} files in {path.parent}")
     if failed:
         raise typer.Exit(1)
 
