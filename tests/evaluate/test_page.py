@@ -56,6 +56,17 @@ def test_settings_beyond_the_paper_and_other_models(tmp_path: Path) -> None:
     assert any("a slide rule" in line for line in section(lines, "Files"))  # not used, but listed
 
 
+def test_tables_have_the_decoders_of_their_own_sets(tmp_path: Path) -> None:
+    write_results(tmp_path / "t.csv", tsplib_set(views="8"))
+    write_results(tmp_path / "r.csv", random_set("ring50", improve="2"))
+    lines = page(tmp_path)
+    head = "| set | instances | Greedy | Beam-100 | Beam-1000 | Beam-1000, 2 s search |"
+    assert head in section(lines, "Held-out random sets")
+    assert not any(", 2 s search" in line for line in section(lines, "TSPLIB"))
+    assert any("| tiny | Beam-1000, 8 views |" in line for line in section(lines, "TSPLIB"))
+    assert not any("8 views" in line for line in section(lines, "The paper's random sets"))
+
+
 def test_the_four_models_are_found_by_their_headers(tmp_path: Path) -> None:
     """With NAR4TSP's norms in both ways, as the weights of a study will come."""
     for encoder in ("nar4tsp", "georoutenet"):

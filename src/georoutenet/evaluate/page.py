@@ -36,8 +36,10 @@ class _Table:
             for weights in sorted({c.weights for c in cells if c.method == method}) or [""]
         ] + [("", weights) for weights in sorted({c.weights for c in cells if not c.method})]
 
-    def decoders(self, weights: str) -> list[str]:
-        own = {c.decoder for c in self.by.values() if c.weights == weights}
+    def decoders(self, weights: str, sets: Iterable[str]) -> list[str]:
+        """The paper's, and those with which these weights were measured on one of the sets."""
+        wanted = set(sets)
+        own = {c.decoder for c in self.by.values() if c.weights == weights and c.set in wanted}
         return [*DECODERS, *sorted(own - set(DECODERS))]
 
     def ours(self, weights: str, decoder: str, set_name: str, group: str, *, decimals: int) -> str:
@@ -141,7 +143,7 @@ def _two_by_two(table: _Table) -> list[str]:
     sets = ("val50", "diag100", "tsplib27")
     rows = []
     for method, weights in table.models:
-        own = [each for each in table.decoders(weights) if papers_decoder(each) == "Beam-1000"]
+        own = [each for each in table.decoders(weights, sets) if papers_decoder(each) == "Beam-1000"]
         for decoder in own:
             row = [method, weights, decoder.partition(", ")[2]]
             for each in sets:
@@ -157,7 +159,7 @@ def _random(table: _Table) -> list[str]:
     sets = ("val50", "diag100")
     rows = []
     for method, weights in table.models:
-        for decoder in table.decoders(weights):
+        for decoder in table.decoders(weights, sets):
             row = [method, weights, decoder]
             for each in sets:
                 paper = paper_value(method, decoder, each)
@@ -174,7 +176,7 @@ def _held_out(table: _Table) -> list[str]:
     lines = []
     for _, weights in table.models:
         if weights:
-            decoders = table.decoders(weights)
+            decoders = table.decoders(weights, [each.name for each in sets])
             rows = [
                 [each.name, f"{each.count:,}"]
                 + [table.ours(weights, decoder, each.name, "all", decimals=3) for decoder in decoders]
@@ -192,7 +194,7 @@ def _tsplib(table: _Table) -> list[str]:
         for method, weights in table.models:
             if not weights and not with_paper:
                 continue
-            for decoder in table.decoders(weights):
+            for decoder in table.decoders(weights, TSPLIB):
                 row = [method, weights, decoder]
                 for group in GROUPS:
                     row.append(table.ours(weights, decoder, set_name, group, decimals=2))
