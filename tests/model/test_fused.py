@@ -69,6 +69,25 @@ def test_plain_operations_give_the_scores_of_the_two_towers(n: int) -> None:
     compare(make(16, 3, torch.float64), cities(2, n), torch.float64, 1e-10, plain=True)
 
 
+def test_weights_narrowed_together_are_those_narrowed_one_by_one() -> None:
+    from georoutenet.model import fused
+
+    policy, coords = make(16, 2, torch.float32), cities(2, 9).float()
+    net = policy.encoder
+    assert isinstance(net, GeoRouteNet)
+    near, distance = neighborhood(coords, 4), pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
+    arguments = (net, coords, distance, near, torch.bfloat16, fused.operations(plain=True))
+    together, one_by_one = fused.all_pairs(*arguments), fused._all_pairs(*arguments)
+    assert net.layers[0].query.narrow is None
+    for left, right in zip(together, one_by_one, strict=True):
+        assert torch.equal(left, right)
+    expected = gradients(policy, *one_by_one)
+    found = gradients(policy, *together)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        assert torch.equal(gradient, expected[name]), name
+
+
 SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})

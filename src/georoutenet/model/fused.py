@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.model.geometry import Neighborhood
+from georoutenet.model.layers import narrowed
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -109,6 +110,18 @@ def all_pairs(
     use: Operations,
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients."""
+    with narrowed(net, dtype):
+        return _all_pairs(net, coords, distance, near, dtype, use)
+
+
+def _all_pairs(
+    net: GeoRouteNet,
+    coords: Tensor,
+    distance: Tensor,
+    near: Neighborhood,
+    dtype: torch.dtype,
+    use: Operations,
+) -> tuple[Tensor, Tensor]:
     e = embed(net, distance, dtype, use)  # (B, n, n, d)
     tables = use.tables(near)
     history, s, (q, k, v) = net.begin(coords, dtype)

@@ -125,7 +125,7 @@ class Layer(nn.Module):
         Edge states are averaged first and projected once per node and head, which is the same sum:
         ``sum_j a_ij (W_ve e_ij) = W_ve (sum_j a_ij e_ij)``.
         """
-        edge_value = self.edge_value.weight.to(values.dtype).unflatten(0, (self.heads, -1))  # (H, q, d)
+        edge_value = self.edge_value.map(values.dtype)[0].unflatten(0, (self.heads, -1))  # (H, q, d)
         return self.output(values + torch.einsum("bnhd,hqd->bnhq", edges, edge_value).flatten(2))
 
     def residual(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
@@ -133,15 +133,14 @@ class Layer(nn.Module):
 
         ``<W_Q g, W_K h> = <W_K^T W_Q g, h>``, so the query is projected twice and the history never.
         """
-        query = self.residual_query(g) @ self.residual_key.weight.to(g.dtype)  # (B, n, d)
+        query = self.residual_query(g) @ self.residual_key.map(g.dtype)[0]  # (B, n, d)
         past = torch.stack([h.to(g.dtype) for h in history], dim=2)  # (B, n, l, d)
         scores = wide((query.unsqueeze(2) * past).sum(-1)) / math.sqrt(g.shape[-1])
         return (scores.softmax(-1).unsqueeze(-1) * wide(past)).sum(2)
 
     def feed_forward(self, h: Tensor) -> Tensor:
         """Eq. swiglu."""
-        maps = [(self.ffn_gate.weight, self.ffn_gate.bias), (self.ffn_value.weight, self.ffn_value.bias)]
-        gate, value = linear_maps(h, maps)
+        gate, value = linear_maps(h, [self.ffn_gate.map(h.dtype), self.ffn_value.map(h.dtype)])
         return self.ffn_output(functional.silu(gate) * value)
 
     def node(self, g: Tensor, history: Sequence[Tensor]) -> Tensor:
@@ -158,26 +157,26 @@ class Layer(nn.Module):
         h = self.node(self.message(values, edges), history)
         x = h.to(values.dtype)
         s = self.start_norm(s + self.start_attention(s, x))
-        return h, s, *linear_maps(x, [*self.ends(), *following.queries()])
+        return h, s, *linear_maps(x, [*self.ends(x.dtype), *following.queries(x.dtype)])
 
     def conclude(
         self, values: Tensor, edges: Tensor, history: Sequence[Tensor], s: Tensor
     ) -> tuple[Tensor, ...]:
         """`advance` of the last layer: the start distribution, and what the edges read of the nodes."""
         x = self.node(self.message(values, edges), history).to(values.dtype)
-        return self.start_attention.distribution(s, x), *linear_maps(x, self.ends())
+        return self.start_attention.distribution(s, x), *linear_maps(x, self.ends(x.dtype))
 
-    def queries(self) -> list[tuple[Tensor, Tensor | None]]:
+    def queries(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor | None]]:
         """The maps to q, k and v."""
-        return [(map.weight, map.bias) for map in (self.query, self.key, self.value)]
+        return [part.map(dtype) for part in (self.query, self.key, self.value)]
 
-    def ends(self) -> list[tuple[Tensor, Tensor | None]]:
+    def ends(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor | None]]:
         """What an edge reads of the city it leaves, and of the one it enters with the proposal's bias."""
-        return [(self.source.weight, None), (self.target.weight, self.edge_update.bias)]
+        return [self.source.map(dtype), (self.target.map(dtype)[0], self.edge_update.map(dtype)[1])]
 
     def edge(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eqs. edge_proposal and edge_update, with ``source = W_s h_i`` and ``target = W_t h_j + b``."""
-        proposal = functional.linear(e, self.edge_update.weight.to(e.dtype))
+        proposal = functional.linear(e, self.edge_update.map(e.dtype)[0])
         proposal = proposal.add_(source).add_(target)  # in place: these tensors are the large ones
         return self.edge_norm(functional.silu(proposal).add_(e))
 
@@ -237,7 +236,7 @@ class GeoRouteNet(nn.Module):
         """The history with the first node states ``(B, n, d)``, the start state, and the first q, k, v."""
         h = self.node_input(node_features(coords))
         s = self.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
-        return [h], s, linear_maps(h.to(dtype), self.layers[0].queries())
+        return [h], s, linear_maps(h.to(dtype), self.layers[0].queries(dtype))
 
     def edges(self, distance: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         """The edge tower: logits of pairs from their distances and both projections per layer.
