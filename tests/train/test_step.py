@@ -177,6 +177,7 @@ def test_network_and_loss_compile_without_graph_breaks(encoder: str) -> None:
     traced, step = make(recipe)
     step.network = torch.compile(step.network, fullgraph=True, dynamic=False, backend="eager")
     step.loss_of = torch.compile(step.loss_of, fullgraph=True, dynamic=False, backend="eager")
+    step.draw = torch.compile(step.draw, fullgraph=True, dynamic=False, backend="eager")
     for _ in range(2):
         plain_step()
         step()

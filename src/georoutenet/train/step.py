@@ -117,12 +117,14 @@ class Step:
         self.processes = processes or Processes()
         self.batch = self.processes.share(kind.batch)
         self.settings = recipe.multi_candidate()
-        self.network, self.loss_of = network, self._loss
+        self.draw, self.network, self.loss_of = self._draw, network, self._loss
         self.tours_of = rollout if recipe.triton else plain_rollout
-        if compiled and self.processes.count == 1:  # a collective would break the compiled loss apart
-            self.loss_of = torch.compile(self._loss, dynamic=False)
+        if compiled:
+            self.draw = torch.compile(self._draw, dynamic=False)
+            if self.processes.count == 1:  # a collective would break the compiled loss apart
+                self.loss_of = torch.compile(self._loss, dynamic=False)
 
-    def draw(self) -> tuple[Tensor, Tensor]:
+    def _draw(self) -> tuple[Tensor, Tensor]:
         """This step's instances, and the seed of its sampled tours."""
         first = self.processes.rank * self.batch
         seed = step_seed(self.recipe.seed, self.state.step, 1)
