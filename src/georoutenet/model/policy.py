@@ -13,7 +13,7 @@ from georoutenet.errors import InputError
 from georoutenet.instance import Instance, normalize
 from georoutenet.model import fused
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import nearest, neighborhood, pair_distances
+from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
 from georoutenet.model.layers import take
 from georoutenet.model.nar4tsp import Nar4Tsp
@@ -111,6 +111,7 @@ class Policy(nn.Module):
         if self.is_fused():
             assert isinstance(self.encoder, GeoRouteNet)
             fused.compile_nodes(self.encoder)
+            self._pairs = torch.compile(self._pairs, dynamic=True)  # type: ignore[method-assign]
         return self.is_fused()
 
     def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:
@@ -120,9 +121,8 @@ class Policy(nn.Module):
         places = self._places(coords)
         blocks = self._row_blocks(coords, coords.shape[1])
         if len(blocks) == 1:
-            distance = pair_distances(places.unsqueeze(2), places.unsqueeze(1))
-            near = neighborhood(places, self.config.neighbors, width)
-            return fused.all_pairs(self.encoder, coords, distance, near, dtype, use)
+            distance, *near = self._pairs(places, width)
+            return fused.all_pairs(self.encoder, coords, distance, Neighborhood(*near), dtype, use)
         states = self._nodes(coords, width)
         logits = []
         for rows in blocks:
@@ -191,6 +191,12 @@ class Policy(nn.Module):
             return [slice(0, n)]
         rows = max(1, self._pairs_at_a_time() // (batch * pairs_per_row))
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+    def _pairs(self, places: Tensor, width: int | None) -> tuple[Tensor, ...]:
+        """All distances ``(B, n, n)``, and index, mask and distance of the neighborhoods."""
+        near = neighborhood(places, self.config.neighbors, width)
+        distance = pair_distances(places.unsqueeze(2), places.unsqueeze(1))
+        return distance, near.index, near.mask, near.distance
 
     def _pairs_at_a_time(self) -> int:
         kind = "fused" if self.is_fused() else self.device.type
