@@ -2,7 +2,7 @@
 
     python benchmarks/efficiency.py --out results/efficiency/cpu.csv       # one thread, 100 instances a set
     python benchmarks/efficiency.py --out results/efficiency/gpu.csv --device cuda --limit 10000 \\
-        --solver-limit 100
+        --decoder greedy,beam-100,beam-1000,beam-1000-views-8 --solver-limit 100
 
 Each model and solver takes the first instances of each set: one alone, warm, three times (the probe), then
 all of them, models in batches, solvers one by one on one thread. ``georoutenet tables`` makes the efficiency

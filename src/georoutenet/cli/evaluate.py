@@ -42,7 +42,7 @@ def evaluate(
         float, typer.Option("--improve", min=0.0, help="Seconds of local search per instance after decoding.")
     ] = 0.0,
     statistics: Annotated[
-        str, typer.Option("--statistics", help="Of NAR4TSP's norms: frozen, or batch as the paper has it.")
+        str, typer.Option("--statistics", help="Of NAR4TSP's norms: frozen, or those of the batch.")
     ] = "frozen",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many.")] = None,
     batch: Annotated[
