@@ -1,4 +1,4 @@
-"""NAR4TSP's fused edge layer against its plain version, and the encoder with it against the one without.
+"""NAR4TSP's fused edge layer and attention against their plain versions, then the whole encoder.
 
 Without a GPU the kernels run in Triton's interpreter, in a process of their own, at tiny sizes.
 """
@@ -49,7 +49,8 @@ def compare_layer(
         is_wide = position in (1, 2, 6) or (position == 0 and first)
         low.append(value.to(device, torch.float32 if is_wide else dtype).requires_grad_())
     exact = [value.detach().double().requires_grad_() for value in low]
-    weights = [torch.randn(batch, n, n, size, dtype=torch.float64, device=device) for size in (d, heads)]
+    shapes = [(batch, n, n, d), (batch, heads, n, n)]
+    weights = [torch.randn(shape, dtype=torch.float64, device=device) for shape in shapes]
 
     found: dict[str, float] = {}
     results = []
@@ -68,6 +69,43 @@ def compare_layer(
         elif not (name == "score" and heads == 0):
             found[name] = off(mine.grad, literal.grad)
     return found
+
+
+def compare_attention(
+    batch: int, n: int, d: int, heads: int, dtype: torch.dtype, device: str, *, first: bool
+) -> dict[str, float]:
+    """Differences of messages and gradients from the float64 reference."""
+    from georoutenet.model.nar4tsp_attention_triton import attention, attention_reference
+
+    torch.manual_seed(batch * n + d)
+    edge = (0,) if first else (batch, heads, n, n)
+    shapes = {
+        "g": (batch, n, d),
+        "ends": (2, d // heads),
+        "edge": edge,
+        "slope": (heads,),
+        "constant": (heads,),
+    }
+    low = {
+        name: torch.randn(shape, dtype=dtype if name in ("g", "edge") else torch.float32, device=device)
+        for name, shape in shapes.items()
+    }
+    points = torch.rand(batch, n, 2, device=device)
+    distance = torch.cdist(points, points)
+    reach = distance.sort().values[:, :, min(3, n - 1)]
+    exact = {name: value.double() for name, value in low.items()}
+    weight = torch.randn(batch, n, d, dtype=torch.float64, device=device)
+    for inputs in (low, exact):
+        for value in inputs.values():
+            value.requires_grad_()
+    message = attention(*low.values(), distance, reach)[0]
+    expected = attention_reference(*exact.values(), distance.double(), reach.double())
+    for result in (message, expected):
+        (result.double() * weight).sum().backward()
+    results = {"message": off(message, expected)}
+    unused = "edge" if first else "slope"
+    assert low[unused].grad is None or not low[unused].grad.any()
+    return results | {name: off(low[name].grad, exact[name].grad) for name in low if name != unused}
 
 
 def compare_encoders(
@@ -128,8 +166,17 @@ for name, off in tests.compare_layer(1, 19, 16, 3, torch.float32, "cpu", first=F
 """
 
 
+ATTENTION = """
+import georoutenet.model.nar4tsp_attention_triton as module
+for batch, n, first in ((2, 5, False), (1, 17, True), (2, 20, False)):
+    if n == 20:
+        module.ELEMENTS = 512  # the sources in two blocks
+    for name, off in tests.compare_attention(batch, n, 32, 2, torch.float32, "cpu", first=first).items():
+        assert off < 1e-5, (batch, n, first, name, off)
+"""
+
 ENCODERS = """
-sizes = dict(hidden=16, heads=2, layers=3, neighbors=3)
+sizes = dict(hidden=32, heads=2, layers=3, neighbors=3)
 for batch, n in ((1, 4), (3, 6)):
     for name, off in tests.compare_encoders(batch, n, torch.float32, "cpu", **sizes).items():
         assert off < 1e-4, (batch, n, name, off)
@@ -166,6 +213,10 @@ def test_layers_in_the_interpreter() -> None:
     interpret(LAYERS)
 
 
+def test_attention_in_the_interpreter() -> None:
+    interpret(ATTENTION)
+
+
 def test_encoders_in_the_interpreter() -> None:
     interpret(ENCODERS)
 
@@ -184,6 +235,14 @@ def test_layers_on_the_device(n: int, first: bool, dtype: torch.dtype, d: int, t
     for heads in (8, 0):
         for name, difference in compare_layer(3, n, d, heads, dtype, "cuda", first=first).items():
             assert difference < tolerance, (heads, name, difference)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("first", [False, True])
+def test_attention_on_the_device(n: int, first: bool) -> None:
+    for name, difference in compare_attention(3, n, 128, 8, torch.bfloat16, "cuda", first=first).items():
+        assert difference < 2e-2, (name, difference)
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,14 @@ class LazyStates:
         return map.weight * self.scale, map.weight @ (self.offset + self.constant) + map.bias
 
 
+class EdgeShare(NamedTuple):
+    """The edges' share of attention scores: ``of_edge + constant``, or ``slope distance + constant``."""
+
+    of_edge: Tensor  # (B, H, n, n), or empty
+    slope: Tensor  # (H,)
+    constant: Tensor  # (H,)
+
+
 @torch.compiler.disable
 def fused_logits(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
     """The edge head in one kernel; the compiler would take it apart."""
@@ -116,7 +124,17 @@ class Layer(nn.Module):
     def edge_proposal(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         return (self.edge_self(e) + source + target).sigmoid() + e
 
-    def edge_fused(self, e: LazyStates, h: Tensor, score: Tensor) -> tuple[LazyStates, Tensor]:
+    def message_fused(self, h: Tensor, of_edge: EdgeShare, distance: Tensor, reach: Tensor) -> Tensor:
+        """`message` in one kernel: ``distance (B, n, n)``, ``reach (B, n)``."""
+        from georoutenet.model import nar4tsp_attention_triton as kernels
+
+        of_ends = wide(self.attention).unflatten(0, (3, -1))[:2]
+        arguments = self.node(h), of_ends, *of_edge, distance, reach
+        if h.shape[1] > kernels.MAX_CITIES:
+            return kernels.attention_reference(*arguments)
+        return kernels.attention(*arguments)[0]
+
+    def edge_fused(self, e: LazyStates, h: Tensor, score: Tensor) -> tuple[LazyStates, EdgeShare]:
         """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``."""
         from georoutenet.model.nar4tsp_triton import edge_layer
 
@@ -130,8 +148,8 @@ class Layer(nn.Module):
         x, scale, offset, of_edge, _ = edge_layer(
             e.x, e.scale, e.offset, weight / 2, source, target, self.edge_norm.weight, score
         )
-        e = LazyStates(x, scale, offset, self.edge_norm.bias)
-        return e, wide(of_edge) + e.constant @ wide(score)
+        constant = self.edge_norm.bias @ wide(score)
+        return LazyStates(x, scale, offset, self.edge_norm.bias), EdgeShare(of_edge, constant, constant)
 
 
 class Nar4Tsp(nn.Module):
@@ -160,33 +178,36 @@ class Nar4Tsp(nn.Module):
         """
         batch, n, _ = coords.shape
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)
-        reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1, keepdim=True).values
-        far = (distance > reach).unsqueeze(-1)
+        reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1).values
+        far = (distance > reach.unsqueeze(2)).unsqueeze(-1)
         h = self.node_input(coords).to(dtype)  # (B, n, d)
         s = self.start["query"].expand(batch, -1).to(dtype)  # (B, d)
         scores = [layer.edge_score(dtype) for layer in self.layers]
-        scores.append(scores[0][:, :0])  # nobody reads the last states with attention
-        if fused and not collect:
+        scores.append(scores[0][:, :0])  # no attention reads the last states
+        fused = fused and not collect
+        if fused:
             scale, constant = self.edge_input.weight[:, 0], self.edge_input.bias
             lazy = LazyStates(distance.unsqueeze(-1), scale, torch.zeros_like(scale), constant)
-            of_edge = lazy.x * (scale @ wide(scores[0])) + constant @ wide(scores[0])  # (B, n, n, H)
+            share = EdgeShare(h.new_empty(0), scale @ wide(scores[0]), constant @ wide(scores[0]))
         else:
             e = self.edge_states(distance, dtype)  # (B, n, n, d)
-            of_edge = e @ scores[0]
         for number, layer in enumerate(self.layers):
-            h = layer.node_norm.from_batch(layer.message(h, of_edge, far) + h, collect=collect)
-            if fused and not collect:
-                lazy, of_edge = layer.edge_fused(lazy, h, scores[number + 1])
+            if fused:
+                message = layer.message_fused(h, share, distance, reach)
+            else:
+                message = layer.message(h, e @ scores[number], far)
+            h = layer.node_norm.from_batch(message + h, collect=collect)
+            if fused:
+                lazy, share = layer.edge_fused(lazy, h, scores[number + 1])
             else:
                 source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
                 e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
-                of_edge = e @ scores[number + 1]
             if number < len(self.layers) - 1:
                 s = layer.start_attention(s, h) + s
                 if batch > 1:  # the published code leaves this norm out for a single instance
                     s = layer.start_norm.from_batch(s, collect=collect)
         start = layer.start_attention.distribution(s, h)
-        if fused and not collect:
+        if fused:
             first, last = cast("Linear", self.edge_head[0]), cast("Linear", self.edge_head[2])
             return start, fused_logits(lazy.x, *lazy.folded(first), last.weight[0], last.bias)
         return start, edge_logits(self.edge_head, e)

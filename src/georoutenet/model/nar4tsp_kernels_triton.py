@@ -25,6 +25,19 @@ def _both_ends(source, target, first, n, inside, f, D: tl.constexpr, P: tl.const
 
 
 @triton.jit
+def _by_head(first, n, heads, h, P: tl.constexpr):
+    """Places in ``(B, H, n, n)`` of the ``P`` pairs from ``first`` on, ``(P, H)``.
+
+    As in `ends`, a product with ``1 / n^2`` divides exactly; up to a thousand cities.
+    """
+    instance = first // (n * n)
+    pair = first - instance * n * n + tl.arange(0, P)
+    crossed = ((pair.to(tl.float32) + 0.5) * (1.0 / (n * n))).to(tl.int32)
+    place = (instance + crossed) * (heads * n * n) + pair - crossed * (n * n)
+    return place[:, None] + h[None, :] * (n * n)
+
+
+@triton.jit
 def _fold(x, P: tl.constexpr, D: tl.constexpr, PRODUCT: tl.constexpr):
     """Sums of rows that lie in one thread, so that nothing is exchanged.
 
@@ -106,7 +119,7 @@ def finish(
 
 @triton.jit
 def scores(
-    p, scaled, constant, scores, pairs, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
+    p, scaled, constant, scores, pairs, n, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
 ):
     """``p scaled + constant``."""
     start = tl.program_id(0).to(tl.int64) * chunk
@@ -118,13 +131,13 @@ def scores(
         inside = (start + pair < pairs)[:, None]
         value = tl.load(p + start * D + pair[:, None] * D + f[None, :], mask=inside, other=0.0)
         value = tl.dot(value, v, input_precision="ieee") + c[None, :]
-        place = scores + start * heads + pair[:, None] * heads + h[None, :]
+        place = scores + _by_head(tl.program_id(0) * chunk + first, n, heads, h, P)
         tl.store(place, value.to(scores.dtype.element_ty), mask=inside & (h < heads)[None, :])
 
 
 @triton.jit
 def score_sums(
-    p, grad, products, sums, pairs, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
+    p, grad, products, sums, pairs, n, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
 ):
     """Of every program's pairs ``sum p^T grad (d, H)`` and ``sum grad (H)``."""
     program = tl.program_id(0)
@@ -136,7 +149,7 @@ def score_sums(
         pair = first + tl.arange(0, P)
         inside = start + pair < pairs
         value = tl.load(p + start * D + pair[:, None] * D + f[None, :], mask=inside[:, None], other=0.0)
-        place = grad + start * heads + pair[:, None] * heads + h[None, :]
+        place = grad + _by_head(program * chunk + first, n, heads, h, P)
         change = tl.load(place, mask=inside[:, None] & (h < heads)[None, :], other=0.0)
         product += tl.dot(tl.trans(value), change, input_precision="ieee")
         total += change.to(tl.float32)
@@ -188,7 +201,7 @@ def backward_proposal(
         value = change.to(tl.float32) + (value * k[None, :] + m[None, :])
         value = tl.where(inside[:, None], value, 0.0).to(change.dtype).to(tl.float32)
         if H > 0:
-            place = grad_scores + start * heads + pair[:, None] * heads + h[None, :]
+            place = grad_scores + _by_head(program * chunk + first, n, heads, h, P)
             g = tl.load(place, mask=inside[:, None] & (h < heads)[None, :], other=0.0)
             value += tl.dot(g, v, input_precision="ieee")
         total += _fold(value * raw.to(tl.float32), P, D, H > 0)

@@ -53,14 +53,14 @@ def edge_layer_reference(
     """``x (B, n, n, k)`` with ``k = d`` or 1; ``scale, offset (d,)``; ``weight (d, k)``; ``source`` and
     ``target (B, n, d)``, biases included; the norm's ``gamma (d,)``; ``score (d, H)``.
 
-    Gives ``p (B, n, n, d)``, its ``scale'`` and ``offset'``, and ``(p scale' + offset') score (B, n, n, H)``.
+    Gives ``p (B, n, n, d)``, its ``scale'`` and ``offset'``, and ``(p scale' + offset') score (B, H, n, n)``.
     """
     u = functional.linear(x, weight) + source.unsqueeze(2) + target.unsqueeze(1)
     p = u.tanh() / 2 + x * scale + offset
     variance, mean = torch.var_mean(p.flatten(0, 2), 0, correction=0)
     scale = gamma * (variance + EPSILON).rsqrt()
     offset = -mean * scale
-    return p, scale, offset, (p * scale + offset) @ score
+    return p, scale, offset, ((p * scale + offset) @ score).permute(0, 3, 1, 2)
 
 
 def _share(pairs: int, launch: Launch, device: torch.device) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def edge_layer(
     d, heads = score.shape
     pairs = batch * n * n
     p = source.new_empty(batch, n, n, d)
-    scores = source.new_empty(batch, n, n, heads)
+    scores = source.new_empty(batch, heads, n, n)
     out_scale, out_offset, moments = gamma.new_empty(d), gamma.new_empty(d), gamma.new_empty(2, d)
     launch = LAUNCH["forward"]
     chunk, programs = _share(pairs, launch, x.device)
@@ -114,43 +114,25 @@ def edge_layer(
         launch = LAUNCH["scores"]
         chunk, programs = _share(pairs, launch, x.device)
         kernels.scores[(programs,)](
-            p,
-            scaled,
-            constant,
-            scores,
-            pairs,
-            heads,
-            chunk,
-            D=d,
-            P=launch.rows,
-            H=_padded(heads),
-            **launch.options(),
-        )
+            p, scaled, constant, scores, pairs, n, heads, chunk,
+            D=d, P=launch.rows, H=_padded(heads), **launch.options(),
+        )  # fmt: skip
     return p, out_scale, out_offset, scores, moments
 
 
 @torch.library.custom_op("georoutenet::nar4tsp_edge_score_sums", mutates_args=())
 def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
-    d, heads = p.shape[-1], grad.shape[-1]
+    d, heads = p.shape[-1], grad.shape[1]
     pairs = p.numel() // d
     launch = LAUNCH["score_sums"]
     chunk, programs = _share(pairs, launch, p.device)
     products = p.new_empty(programs, d, heads, dtype=torch.float32)
     sums = p.new_empty(programs, heads, dtype=torch.float32)
     kernels.score_sums[(programs,)](
-        p,
-        grad.contiguous(),
-        products,
-        sums,
-        pairs,
-        heads,
-        chunk,
-        D=d,
-        P=launch.rows,
-        H=_padded(heads),
-        **launch.options(),
-    )
+        p, grad.contiguous(), products, sums, pairs, p.shape[1], heads, chunk,
+        D=d, P=launch.rows, H=_padded(heads), **launch.options(),
+    )  # fmt: skip
     return products.sum(0), sums.sum(0)
 
 
@@ -203,13 +185,13 @@ def _(x: Tensor, scale: Tensor, offset: Tensor, weight: Tensor, source: Tensor, 
     batch, n = x.shape[:2]
     _, gamma, score = rest
     d, heads = score.shape
-    p, scores = source.new_empty(batch, n, n, d), source.new_empty(batch, n, n, heads)
+    p, scores = source.new_empty(batch, n, n, d), source.new_empty(batch, heads, n, n)
     return p, gamma.new_empty(d), gamma.new_empty(d), scores, gamma.new_empty(2, d)
 
 
 @edge_score_sums.register_fake
 def _(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    d, heads = p.shape[-1], grad.shape[-1]
+    d, heads = p.shape[-1], grad.shape[1]
     return p.new_empty(d, heads, dtype=torch.float32), p.new_empty(heads, dtype=torch.float32)
 
 
