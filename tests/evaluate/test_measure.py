@@ -11,10 +11,9 @@ import torch
 from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.evaluate import measure
 from georoutenet.evaluate.datasets import dataset
-from georoutenet.evaluate.efficiency import Measurement, read_measurements
+from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement, read_measurements
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.measure import (
-    SOLVER_NAMES,
     mean_seconds,
     measure_all,
     measure_policy,

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import importlib.util
 import math
+from pathlib import Path
 
 import pytest
+import torch
 from made_up import random_set, tsplib_set
 from typer.main import get_command
 
 from georoutenet.cli import app
 from georoutenet.evaluate.datasets import parse_sets
+from georoutenet.evaluate.efficiency import read_measurements
+from georoutenet.evaluate.measure import measure_all
 from georoutenet.evaluate.reproduce import commands, decoder_label, place
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import parse_decoder
 from georoutenet.evaluate.tables import File, Folder
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.policy import Policy
+from georoutenet.model.weights import save_weights
 
 
 def folder(*results: Results) -> Folder:
@@ -96,3 +104,24 @@ def test_places() -> None:
     assert place({"device": "x", "threads": "1"}) == "x, 1 thread"
     assert place({"device": "x"}) == "x"
     assert place({}) == ""
+
+
+def test_the_command_of_a_file_of_measurements(tmp_path: Path) -> None:
+    """Read back from a file that was measured."""
+    torch.set_num_threads(1)
+    weights = tmp_path / "tiny.safetensors"
+    save_weights(weights, Policy(PolicyConfig(hidden=8, heads=2, layers=1, neighbors=3, rbf=4)))
+    decoders = ["greedy", "beam-4-views-2-improve-0.01"]
+    solvers = ["fast-tsp:0.01"] if importlib.util.find_spec("fast_tsp") else []
+    out = tmp_path / "e.csv"
+    settings = [parse_decoder(each, limit=2) for each in decoders]
+    measure_all(
+        out, [str(weights)], ["test20"], settings, solvers, device=torch.device("cpu"), solver_limit=1
+    )
+    measured = read_measurements(out)
+    (one,) = commands(Folder([], [], {"results/e.csv": measured}))
+    solver = f"--solver {solvers[0]} --limit 2 --solver-limit 1" if solvers else "--solver '' --limit 2"
+    options = f"--weights tiny --set test20 --decoder {','.join(decoders)} {solver} --precision float32"
+    assert one.line == f"python benchmarks/efficiency.py --out results/e.csv {options} --device cpu"
+    assert one.minutes == pytest.approx(sum(m.seconds + 4 * m.probe_seconds for m in measured) / 60)
+    assert commands(Folder([], [], {"empty.csv": []})) == []

@@ -20,6 +20,13 @@ from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
 
 FORMAT = "# georoutenet-efficiency 1"
+SOLVER_NAMES = {
+    "concorde": "Concorde",
+    "lkh": "LKH-3",
+    "fast-tsp": "fast-tsp",
+    "or-tools": "OR-Tools",
+    "pyvrp": "PyVRP",
+}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from georoutenet.evaluate.batch_solver import (
     count_of,
 )
 from georoutenet.evaluate.datasets import dataset
-from georoutenet.evaluate.efficiency import Measurement, read_measurements, write_measurements
+from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement, read_measurements, write_measurements
 from georoutenet.evaluate.evaluation import result_header
 from georoutenet.evaluate.machine import commit, device_name, today
 from georoutenet.evaluate.settings import Settings
@@ -34,13 +34,6 @@ from georoutenet.tour import gap
 
 PROBES = 3
 """Repetitions of the latency probe, as in the paper."""
-SOLVER_NAMES = {
-    "concorde": "Concorde",
-    "lkh": "LKH-3",
-    "fast-tsp": "fast-tsp",
-    "or-tools": "OR-Tools",
-    "pyvrp": "PyVRP",
-}
 
 
 def measure_all(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from georoutenet.evaluate.datasets import DATASETS, dataset
+from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement
 from georoutenet.evaluate.results import Results
-from georoutenet.evaluate.tables import Folder
+from georoutenet.evaluate.tables import BATCH_STATISTICS, Folder, papers_decoder
 
 
 class Command(NamedTuple):
@@ -59,17 +61,53 @@ def commands(folder: Folder) -> list[Command]:
             line = f"georoutenet evaluate {weights} {what}{options}"
             seconds = sum(_seconds(each) for label in labels for each in decoders[label])
             found.append(Command(line, where, seconds / 60))
-    for name, measured in folder.efficiency.items():
-        first = measured[0]
-        sets = sorted({each.set for each in measured}, key=list(DATASETS).index)
-        limit = max(each.instances for each in measured)
-        line = f"python benchmarks/efficiency.py --out {name} --set {','.join(sets)} --limit {limit}"
-        line += " --device cuda" if any(on_gpu(each.device) for each in measured) else ""
-        seconds = sum(each.seconds + 4 * each.probe_seconds for each in measured)
-        found.append(
-            Command(line, place({"device": first.device, "threads": str(first.threads)}), seconds / 60)
-        )
-    return found
+    return found + [_measuring(name, measured) for name, measured in folder.efficiency.items() if measured]
+
+
+def _measuring(name: str, measured: list[Measurement]) -> Command:
+    """The command that makes a file of measurements."""
+    models = [each for each in measured if each.weights]
+    solvers = [each for each in measured if not each.weights]
+    options = {
+        "weights": _unique(each.weights for each in models),
+        "set": _unique(each.set for each in measured),
+        "decoder": _unique(_label(each.decoder) for each in models),
+        "solver": _unique(_solver(each) for each in solvers) or "''",
+        "limit": str(max((each.instances for each in models), default=1)),
+        "solver-limit": str(max((each.instances for each in solvers), default=1)),
+        "precision": _unique(each.precision for each in models),
+        "device": "cuda" if any(on_gpu(each.device) for each in models) else "cpu",
+    }
+    if any(BATCH_STATISTICS in each.decoder for each in models):
+        options["statistics"] = "batch"
+    if not solvers or options["solver-limit"] == options["limit"]:
+        del options["solver-limit"]
+    if not models:
+        del options["weights"], options["decoder"], options["precision"]
+    words = " ".join(f"--{option} {value}" for option, value in options.items())
+    where = place({"device": measured[0].device, "threads": str(measured[0].threads)})
+    seconds = sum(each.seconds + 4 * each.probe_seconds for each in measured)
+    return Command(f"python benchmarks/efficiency.py --out {name} {words}", where, seconds / 60)
+
+
+def _unique(words: Iterable[str]) -> str:
+    return ",".join(dict.fromkeys(words))
+
+
+def _label(decoder: str) -> str:
+    """``Beam-1000, 8 views, 0.1 s search`` as the command takes it."""
+    parts = papers_decoder(decoder).split(", ")
+    label = parts[0].lower()
+    for part in parts[1:]:
+        number = part.split()[0]
+        label += f"-views-{number}" if part.endswith("views") else f"-improve-{number}"
+    return label
+
+
+def _solver(one: Measurement) -> str:
+    """``OR-Tools`` that took ``at most 1 s`` as the command takes it."""
+    name = next(short for short, words in SOLVER_NAMES.items() if words == one.method)
+    return name + (f":{one.decoder.split()[2]}" if one.decoder else "")
 
 
 def _options(header: dict[str, str]) -> str:
