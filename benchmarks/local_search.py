@@ -1,45 +1,90 @@
 """How good and how punctual the local search is on one core.
 
-    python benchmarks/local_search.py [SECONDS]
+    python benchmarks/local_search.py                                    # a table of sizes, 10 s each
+    python benchmarks/local_search.py --cities 20000 100000 --seconds 30 60 --clock cpu --record windows
 
-Uniform instances (seed 1), greedy start. For each size: length of the start, of the first local optimum and
-after SECONDS (default 10), and by how much the time limit was missed. At 1,000 cities the gap to the best of
-five runs of LKH is known. Pin to one core (``taskset -c 0``) on a machine that is otherwise idle.
+Uniform instances (seed 1), greedy start. For each size and limit: the length of the start, of the first local
+optimum and at the end, and by how much the limit was missed. At 1,000 cities the gap to the best of five
+runs of LKH is known. ``--clock cpu`` counts CPU time, for machines that are busy with other work.
+``--record NAME`` adds rows of that name to ``results/solve_large.csv``; with the package of another commit in
+PYTHONPATH the same lines measure that one.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import csv
+import datetime
 import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from georoutenet.examples import THOUSAND_CITIES
 from georoutenet.generate import uniform
 from georoutenet.improve import MaxTime, greedy_edge, improve
-from georoutenet.improve.local_search import compile_kernels
+from georoutenet.improve.stop import Budget, Progress, Stop
 from georoutenet.instance import Instance
 from georoutenet.tour import gap, tour_length
 
+RESULTS = Path(__file__).parent / "results" / "solve_large.csv"
+COLUMNS = "search,cities,limit_s,clock,start,first_optimum,first_s,length,kicks,cpu_s,date".split(",")
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Stop after so many seconds of this process's CPU time since the object was made."""
+
+    seconds: float
+    began: float = field(default_factory=time.process_time)
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=self.seconds - (time.process_time() - self.began))
+
 
 def main() -> None:
-    limit = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-    compile_kernels()
-    greedy_edge(uniform(1, 20, 0)[0])
-    columns = ("cities", "greedy", "s", "local opt.", "s", "final", "kicks", "late ms")
-    widths = (8, 9, 6, 10, 6, 9, 8, 8)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cities", type=int, nargs="+", default=[200, 1_000, 10_000, 100_000])
+    parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--record", help="a name for the rows in results/solve_large.csv")
+    options = parser.parse_args()
+    columns = ("cities", "limit s", "greedy", "s", "local opt.", "s", "final", "kicks", "late ms")
+    widths = (9, 7, 9, 6, 10, 6, 9, 8, 8)
     print(*(f"{column:>{width}}" for column, width in zip(columns, widths, strict=True)))
-    for n in (200, 1_000, 10_000, 100_000):
+    for n in options.cities:
         instance = Instance(uniform(1, n, 1)[0])
+        greedy_edge(instance.coordinates[:20])  # compile
+        improve(instance, range(n), stop=MaxTime(0))
         started = time.perf_counter()
         start = greedy_edge(instance.coordinates)
         built = time.perf_counter() - started
-        result = improve(instance, start, stop=MaxTime(limit))
-        first = [entry for entry in result.history if entry.iterations == 0][-1]
-        late = 1000 * (result.seconds - limit)
-        row = f"{n:8,} {tour_length(instance, start):9.3f} {built:6.2f} {first.length:10.3f}"
-        row += f" {first.seconds:6.2f} {result.length:9.3f} {result.iterations:8,} {late:8.1f}"
-        if n == 1_000:
-            row += f"   gap {gap(result.length, THOUSAND_CITIES):.3f} % to LKH"
-        print(row, flush=True)
+        for limit in options.seconds:
+            began = time.process_time()
+            stop: Stop = MaxTime(limit) if options.clock == "wall" else CpuTime(limit)
+            result = improve(instance, start, stop=stop)
+            cpu = time.process_time() - began
+            first = [entry for entry in result.history if entry.iterations == 0][-1]
+            late = 1000 * ((result.seconds if options.clock == "wall" else cpu) - limit)
+            row = f"{n:9,} {limit:7g} {tour_length(instance, start):9.3f} {built:6.2f} {first.length:10.3f}"
+            row += f" {first.seconds:6.2f} {result.length:9.3f} {result.iterations:8,} {late:8.1f}"
+            if n == 1_000:
+                row += f"   gap {gap(result.length, THOUSAND_CITIES):.3f} % to LKH"
+            print(row, flush=True)
+            if options.record:
+                _record(
+                    options.record, n, limit, options.clock, round(tour_length(instance, start), 4),
+                    round(first.length, 4), round(first.seconds, 2), round(result.length, 4),
+                    result.iterations, round(cpu, 2), datetime.date.today().isoformat(),
+                )  # fmt: skip
+
+
+def _record(*row: object) -> None:
+    new = not RESULTS.exists()
+    with open(RESULTS, "a", newline="") as file:
+        writer = csv.writer(file)
+        if new:
+            writer.writerow(COLUMNS)
+        writer.writerow(row)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _walk(points: Points, start: int) -> Tour:
     return walk
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _follow_lists(points, lists, left, here, order):  # type: ignore[no-untyped-def]
     """Fill ``order`` with the next cities; where a list is used up, a grid of the points left is searched."""
     n = len(points)
@@ -144,7 +144,7 @@ def greedy_edge(coordinates: ArrayLike) -> Tour:
     return _unroll(links)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _join(a, b, links, parent):  # type: ignore[no-untyped-def]
     """Take the edges in the order given where they fit; returns how many were taken."""
     taken = 0
@@ -168,7 +168,7 @@ def _join(a, b, links, parent):  # type: ignore[no-untyped-def]
     return taken
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _unroll(links):  # type: ignore[no-untyped-def]
     """The path given by links, from the lower of its two ends."""
     n = len(links)

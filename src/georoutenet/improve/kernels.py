@@ -3,7 +3,8 @@
 
 A tour is two arrays: ``tour[p]`` is the city at position p and ``position[c]`` its inverse. Every change is a
 sequence of reversals of position ranges. A reversal is its own inverse, so a log of ranges is all that
-undoing takes. Everything Numba compiles lives in this one file, because its cache watches single files.
+undoing takes. All that calls one another lives in this one file, because Numba's cache watches single files.
+Small functions are inlined by force: the compiler would leave some of them as calls, three times slower.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from numba.extending import overload
 
 EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO = range(5)
 
-FIXED, FREE = 8, 16
-"""Added to a rule for paths (see ``path.py``). FIXED: the edge between the last two cities stays in the tour.
-FREE: the last city is no place, and every way to it costs nothing."""
+FREE = 8
+"""Added to a rule for paths (see ``path.py``): the last city is no place, every way to it costs nothing."""
 
 NEVER = 1e200
-"""What it would cost to take out the fixed edge."""
+"""What it would cost to take out a fixed edge."""
 
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise (coordinates span about 1 for plain Euclidean distances)."""
@@ -52,26 +52,23 @@ Search = namedtuple(
         "logged",  # (1,) int64: how many
         "touched",  # (6 * DEPTH,) int32: end points of the edges changed by the search from one city
         "random",  # (1,) uint64
+        "places",  # the first so many cities are places that a kick may walk to
     ],
 )
 
 
-@njit(cache=True)
-def place_distance(rule, x, y, i, j):
-    """Distance of two places; whole numbers for TSPLIB's rules."""
+@njit(cache=True, nogil=True)
+def rare_distance(rule, x1, y1, x2, y2):
+    """Distance under the rules that few instances have."""
     if rule == GEO:
-        q1 = cos(y[i] - y[j])
-        q2 = cos(x[i] - x[j])
-        q3 = cos(x[i] + x[j])
+        q1 = cos(y1 - y2)
+        q2 = cos(x1 - x2)
+        q3 = cos(x1 + x2)
         cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
         return floor(6378.388 * acos(min(1.0, max(-1.0, cosine))) + 1.0)
-    dx = x[i] - x[j]
-    dy = y[i] - y[j]
+    dx = x1 - x2
+    dy = y1 - y2
     square = dx * dx + dy * dy
-    if rule == EUCLIDEAN:
-        return sqrt(square)
-    if rule == EUC_2D:
-        return floor(sqrt(square) + 0.5)
     if rule == CEIL_2D:
         return ceil(sqrt(square))
     exact = sqrt(square / 10.0)
@@ -79,15 +76,24 @@ def place_distance(rule, x, y, i, j):
     return rounded + 1.0 if rounded < exact else rounded
 
 
-@njit(cache=True)
-def path_distance(rule, x, y, i, j):
-    """Distance on a path: of the last cities as FIXED and FREE say, else that of their places."""
-    last = len(x) - 1
-    if max(i, j) == last:
-        if rule & FIXED and min(i, j) == last - 1:
-            return -NEVER
-        if rule & FREE:
-            return 0.0
+@njit(cache=True, nogil=True, forceinline=True)
+def place_distance(rule, x, y, i, j):
+    """Distance of two places; whole numbers for TSPLIB's rules."""
+    if rule > EUC_2D:
+        return rare_distance(rule, x[i], y[i], x[j], y[j])
+    dx = x[i] - x[j]
+    dy = y[i] - y[j]
+    exact = sqrt(dx * dx + dy * dy)
+    return exact if rule == EUCLIDEAN else floor(exact + 0.5)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def fixed_distance(rule, bound, x, y, i, j):
+    """Distance where edges are fixed: those of the cities bound, bound + 1, then bound + 2, bound + 3, ..."""
+    if min(i, j) >= bound and (i - bound) ^ (j - bound) == 1:
+        return -NEVER
+    if rule & FREE and max(i, j) == len(x) - 1:
+        return 0.0
     return place_distance(rule & 7, x, y, i, j)
 
 
@@ -99,17 +105,17 @@ def _distance(rule, x, y, i, j):
 def _choose_distance(rule, x, y, i, j):
     # By type, so that each search is compiled for its own case: a test at run time costs 30 % of the speed.
     if isinstance(rule, types.BaseTuple):
-        return lambda rule, x, y, i, j: path_distance(rule[0], x, y, i, j)
+        return lambda rule, x, y, i, j: fixed_distance(rule[0], rule[1], x, y, i, j)
     return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def distance(rule, x, y, i, j):
-    """Distance of cities i and j. A plain ``rule`` means a closed tour, ``(rule,)`` a path with its flags."""
+    """Distance of cities i and j. ``rule`` is a number, or ``(number, bound)`` where edges are fixed."""
     return _distance(rule, x, y, i, j)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def reverse_range(search, i, j):
     """Reverse the positions i..j (going up, around the end of the array if j < i)."""
     tour, position = search.tour, search.position
@@ -125,7 +131,7 @@ def reverse_range(search, i, j):
         j = j - 1 if j > 0 else n - 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def reverse_logged(search, i, j):
     logged = search.logged[0]
     search.log[logged, 0] = i
@@ -134,7 +140,7 @@ def reverse_logged(search, i, j):
     reverse_range(search, i, j)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def undo(search, mark):
     """Take back every reversal logged after the first ``mark``."""
     for entry in range(search.logged[0] - 1, mark - 1, -1):
@@ -142,7 +148,7 @@ def undo(search, mark):
     search.logged[0] = mark
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def exchange(search, a, b, c, d):
     """2-opt: edges ab, cd become ac, bd. Either b, d follow a, c in the tour, or b, d precede them."""
     position = search.position
@@ -160,7 +166,7 @@ def exchange(search, a, b, c, d):
     reverse_logged(search, i, j)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def push(search, city):
     if not search.queued[city]:
         search.queued[city] = True
@@ -170,7 +176,7 @@ def push(search, city):
         search.ends[1] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def pop(search):
     city = np.int64(search.queue[search.ends[0]])
     search.ends[0] = search.ends[0] + 1 if search.ends[0] + 1 < len(search.queue) else 0
@@ -179,7 +185,7 @@ def pop(search):
     return city
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def following(search, city, forward):
     n = len(search.tour)
     p = search.position[city]
@@ -188,7 +194,7 @@ def following(search, city, forward):
     return np.int64(search.tour[p - 1 if p > 0 else n - 1])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def rank(search, origin, city, forward):
     """Steps from ``origin`` to ``city`` in the direction of travel."""
     steps = search.position[city] - search.position[origin]
@@ -197,7 +203,7 @@ def rank(search, origin, city, forward):
     return steps if steps >= 0 else steps + len(search.tour)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def step(search, rule, level, t1, t2, forward, gain):
     """One sequential 3-opt step from the open edge t1 t2; ``gain`` is what has been saved up to opening it.
 
@@ -279,7 +285,7 @@ def step(search, rule, level, t1, t2, forward, gain):
     return best, b6
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def touch(search, level, t1, t2, t3, t4, t5, t6):
     touched = search.touched
     first = 6 * level
@@ -287,7 +293,7 @@ def touch(search, level, t1, t2, t3, t4, t5, t6):
     touched[first + 3], touched[first + 4], touched[first + 5] = t4, t5, t6
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def apply(search, level, kind, t1, t2, t3, t4, t5, t6):
     """Make a 3-opt move as two or three 2-opt moves; see ``step`` for the kinds."""
     if kind == 0:  # two 2-opt moves in a row
@@ -303,7 +309,7 @@ def apply(search, level, kind, t1, t2, t3, t4, t5, t6):
     touch(search, level, t1, t2, t3, t4, t5, t6)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def improve_city(search, rule, t1):
     """Shorten the tour by moves that start at an edge of ``t1``; returns the gain, 0 if none was found."""
     mark = search.logged[0]
@@ -324,7 +330,7 @@ def improve_city(search, rule, t1):
     return 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def descend(search, rule, looks, keep_log):
     """Look at queued cities until none is left or ``looks`` were looked at; returns the total gain."""
     total = 0.0
@@ -338,7 +344,7 @@ def descend(search, rule, looks, keep_log):
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def draw(search, bound):
     """A whole number in 0..bound-1 (xorshift64*)."""
     state = search.random[0]
@@ -350,46 +356,70 @@ def draw(search, bound):
     return np.int64(high) % bound
 
 
-@njit(cache=True)
-def kick(search, rule, longest):
-    """Segment-local double bridge: three neighboring segments B C D become D C B. Returns the gain.
+@njit(cache=True, nogil=True)
+def cuts_nearby(search, steps):
+    """Positions of four edges that lie near one another, around the tour, the widest gap before the first.
 
-    Does nothing where it would cut the fixed edge.
+    The first begins at a city drawn at random, the others where three walks along neighbor lists end.
+    """
+    n = len(search.tour)
+    cuts = np.empty(4, dtype=np.int64)
+    origin = draw(search, search.places)
+    for k in range(4):
+        city = origin
+        for _ in range(steps if k else 0):
+            near = np.int64(search.neighbors[city, draw(search, search.neighbors.shape[1])])
+            if near < search.places:
+                city = near
+        place = np.int64(search.position[city])
+        while (cuts[:k] == place).any():  # taken: the next edge
+            place = (place + 1) % n
+        cuts[k] = place
+    cuts.sort()
+    widest, first = cuts[0] + n - cuts[3], 0
+    for k in range(1, 4):
+        if cuts[k] - cuts[k - 1] > widest:
+            widest, first = cuts[k] - cuts[k - 1], k
+    return cuts[first], cuts[(first + 1) % 4], cuts[(first + 2) % 4], cuts[(first + 3) % 4]
+
+
+@njit(cache=True, nogil=True)
+def kick(search, rule, steps):
+    """Double bridge of nearby edges: the segments B C D between them become D C B. Returns the gain.
+
+    Does nothing where it would cut a fixed edge.
     """
     tour = search.tour
     n = len(tour)
-    longest = min(longest, (n - 1) // 3)
-    before = draw(search, n)
-    b = 1 + draw(search, longest)
-    c = 1 + draw(search, longest)
-    d = 1 + draw(search, longest)
+    cuts = cuts_nearby(search, steps)
     total = 0.0
-    cuts = (before, (before + b) % n, (before + b + c) % n, (before + b + c + d) % n)
     for cut in cuts:
         city, after = np.int64(tour[cut]), np.int64(tour[(cut + 1) % n])
         total += distance(rule, search.x, search.y, city, after)
         push(search, city)
         push(search, after)
-    if total < 0.0:  # the fixed edge is among them
+    if total < 0.0:  # a fixed edge is among them
         return 0.0
-    first = before + 1
-    reverse_logged(search, first % n, (before + b + c + d) % n)
-    reverse_logged(search, first % n, (before + d) % n)
-    reverse_logged(search, (before + d + 1) % n, (before + d + c) % n)
-    reverse_logged(search, (before + d + c + 1) % n, (before + b + c + d) % n)
-    for cut in (before, (before + d) % n, (before + d + c) % n, (before + b + c + d) % n):
+    before, last = cuts[0], cuts[3]
+    d_end = (before + last - cuts[2]) % n
+    c_end = (before + last - cuts[1]) % n
+    reverse_logged(search, (before + 1) % n, last)
+    reverse_logged(search, (before + 1) % n, d_end)
+    reverse_logged(search, (d_end + 1) % n, c_end)
+    reverse_logged(search, (c_end + 1) % n, last)
+    for cut in (before, d_end, c_end, last):
         total -= distance(rule, search.x, search.y, np.int64(tour[cut]), np.int64(tour[(cut + 1) % n]))
     return total
 
 
-@njit(cache=True)
-def perturb(search, rule, kicks, longest):
+@njit(cache=True, nogil=True)
+def perturb(search, rule, kicks, steps):
     """Kick, repair locally, keep what is not longer, ``kicks`` times. Returns gain, last improving kick."""
     total = 0.0
     last = -1
     for iteration in range(kicks):
         search.logged[0] = 0
-        gain = kick(search, rule, longest)
+        gain = kick(search, rule, steps)
         gain += descend(search, rule, np.int64(1) << 62, True)
         if gain < 0.0:
             undo(search, 0)

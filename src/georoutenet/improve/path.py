@@ -90,22 +90,23 @@ class Ends:
 
     def as_cycle(
         self, x: Floats, y: Floats, neighbors: Lists, tour: Tour
-    ) -> tuple[int, Floats, Floats, Lists, Tour]:
-        """Flags for the rule, and coordinates, neighbor lists and tour of the closed tour to search."""
+    ) -> tuple[int, int, Floats, Floats, Lists, Tour]:
+        """The closed tour to search: a flag for its rule, how many of its last cities the fixed edge or the
+        free city take, coordinates, neighbor lists, tour."""
         from georoutenet.improve import kernels
 
         if not self.is_path:
-            return 0, x, y, neighbors, tour
-        if self.start is not None and self.end is not None:
-            flags = kernels.FIXED
-        else:
-            flags = kernels.FREE | (0 if self._first is None else kernels.FIXED)
+            return 0, 0, x, y, neighbors, tour
+        flag = 0
+        if self.start is None or self.end is None:
+            flag = kernels.FREE
             neighbors = _with_free_city(neighbors, tour)
             x, y, tour = np.append(x, x[0]), np.append(y, y[0]), np.append(tour, self.n)
         order = self._order(len(x))
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        return flags, x[order], y[order], place[neighbors[order]].astype(np.int32), place[tour]
+        special = 1 if self._first is None else 2
+        return flag, special, x[order], y[order], place[neighbors[order]].astype(np.int32), place[tour]
 
     def from_cycle(self, found: Tour) -> Tour:
         """The tour that a closed tour in the kernels' numbers stands for."""
