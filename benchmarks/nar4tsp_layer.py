@@ -1,4 +1,4 @@
-"""NAR4TSP's fused edge layer on a GPU, by launch shape, and the encoder with and without it.
+"""NAR4TSP's fused edge layer and attention on a GPU, by launch shape, and the encoder with and without it.
 
     python benchmarks/nar4tsp_layer.py [--batch 512] [--n 50]
 
@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from triton.testing import do_bench
 
-from georoutenet.model import nar4tsp_triton
+from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.nar4tsp import Nar4Tsp
+from georoutenet.model.nar4tsp_attention_triton import attention, attention_backward
 from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_score_sums
 
 RESULTS = Path(__file__).parent / "results" / "nar4tsp_layer.csv"
@@ -69,7 +70,7 @@ def main() -> None:
     weight, score = normal(d, d) * d**-0.5, normal(d, heads)
     forward = (x, vector[0], vector[1], weight, source, target, vector[2], score)
     p = edge_layer(*forward)[0]
-    grad, grad_scores = normal(batch, n, n, d), normal(batch, n, n, heads)
+    grad, grad_scores = normal(batch, n, n, d), normal(batch, heads, n, n)
     backward = (grad, grad_scores, score, vector[3], vector[4], p, x, vector[0], weight, source, target)
     calls: dict[str, Callable[[], object]] = {
         "forward": lambda: edge_layer(*forward),
@@ -92,9 +93,23 @@ def main() -> None:
             add(what.get(kernel, "backward"), f"{kernel} {shape}", measure(calls[kernel]))
         nar4tsp_triton.LAUNCH[kernel] = usual
 
+    points = torch.rand(batch, n, 2, device="cuda")
+    distance = torch.cdist(points, points)
+    reach = distance.sort().values[:, :, min(10, n - 1)]
+    ends, by_head = normal(2, d // heads, dtype=torch.float32), normal(heads, dtype=torch.float32)
+    attended = (source, ends, grad_scores, by_head, by_head, distance, reach)
+    weights = attention(*attended)[1]
+    back = (target, source, ends, weights, distance, False)
+    usual_warps = nar4tsp_attention_triton.WARPS
+    for warps in (usual_warps, 4):
+        nar4tsp_attention_triton.WARPS = warps
+        add("attention forward", f"warps {warps}", measure(lambda: attention(*attended)))
+        add("attention backward", f"warps {warps}", measure(lambda: attention_backward(*back)))
+    nar4tsp_attention_triton.WARPS = usual_warps
+
     encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
     coords = torch.rand(batch, n, 2, device="cuda")
-    weights = torch.randn(batch, n, n, device="cuda")
+    grad_logits = torch.randn(batch, n, n, device="cuda")
     parameters = list(encoder.parameters())
     for fused in (True, False):
         torch._dynamo.reset()
@@ -102,7 +117,9 @@ def main() -> None:
 
         def both(network: Callable[..., tuple[Tensor, Tensor]] = network, fused: bool = fused) -> object:
             start, logits = network(coords, torch.bfloat16, fused=fused)
-            return torch.autograd.grad((start.sum(), logits), parameters, (None, weights), allow_unused=True)
+            return torch.autograd.grad(
+                (start.sum(), logits), parameters, (None, grad_logits), allow_unused=True
+            )
 
         torch.cuda.reset_peak_memory_stats()
         add("encoder both", "fused" if fused else "compiled", measure(both))

@@ -48,7 +48,7 @@ def attention_reference(
     return (weights.to(g.dtype) @ values).transpose(1, 2).flatten(2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "heads"])
 def _forward(
     g, of_ends, of_edge, slope, constant, distance, reach, message, weights, n, heads,
     Q: tl.constexpr, N: tl.constexpr, R: tl.constexpr, FIRST: tl.constexpr,
@@ -74,13 +74,14 @@ def _forward(
     # Rows of padding have nothing near: a finite fill keeps them finite.
     s = tl.where(near, tl.maximum(z, 0.2 * z), -1e30)
     s = tl.exp(s - tl.max(s, 1)[:, None])
-    weight = (s * (1.0 / tl.sum(s, 1))[:, None]).to(targets.dtype)
-    mixed = tl.dot(weight, targets, input_precision="ieee")
+    weight = s * (1.0 / tl.sum(s, 1))[:, None]
+    mixed = tl.dot(weight.to(targets.dtype), targets, input_precision="ieee")
     tl.store(message + first + i[:, None] * (heads * Q), mixed.to(targets.dtype), mask=(i < n)[:, None])
-    tl.store(weights + matrix + pair, tl.where(z > 0.0, weight, -weight), mask=inside)
+    signed = tl.where(z > 0.0, weight, -weight).to(targets.dtype)
+    tl.store(weights + matrix + pair, signed, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "heads"])
 def _backward(
     grad, g, of_ends, weights, distance, dg, dedge, sums, n, heads,
     Q: tl.constexpr, N: tl.constexpr, R: tl.constexpr, FIRST: tl.constexpr,
@@ -102,8 +103,8 @@ def _backward(
         local = first + i[:, None] * (heads * Q)
         inside = (i < n)[:, None] & (j < n)[None, :]
         pair = i[:, None] * n + j[None, :]
-        signed = tl.load(weights + matrix + pair, mask=inside, other=0.0)
-        weight = tl.abs(signed.to(tl.float32))
+        signed = tl.load(weights + matrix + pair, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.abs(signed)
         change = tl.load(grad + local, mask=(i < n)[:, None], other=0.0)  # (R, Q)
         of_values += tl.dot(tl.trans(weight.to(targets.dtype)), change, input_precision="ieee")
         dz = tl.dot(change, tl.trans(targets), input_precision="ieee")

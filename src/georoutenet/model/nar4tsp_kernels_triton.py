@@ -2,7 +2,7 @@
 
 Most kernels give each program a range of consecutive pairs (numbered as in `tiles_triton`), which it walks
 through in tiles of ``P``: an instance's projections stay in the cache meanwhile. Sums over all pairs are left
-by program.
+by program. One compilation serves all numbers of cities and instances.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -49,7 +49,7 @@ def _fold(x, P: tl.constexpr, D: tl.constexpr, PRODUCT: tl.constexpr):
         return tl.sum(tl.reshape(x, (P // 16, 16, D)), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "n"])
 def forward(
     x, scale, offset, weight, source, target, p, sums, pairs, n, chunk,
     D: tl.constexpr, P: tl.constexpr, FIRST: tl.constexpr, FAST: tl.constexpr,
@@ -88,7 +88,7 @@ def forward(
     tl.store(sums + program * 2 * D + D + f, tl.sum(square, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs", "pairs", "heads"])
 def finish(
     sums, gamma, score, scale, offset, moments, scaled, constant, programs, pairs, heads,
     D: tl.constexpr, H: tl.constexpr,
@@ -117,7 +117,7 @@ def finish(
         tl.store(constant + h, -tl.sum(v * mean[:, None], 0), mask=h < heads)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "n", "heads"])
 def scores(
     p, scaled, constant, scores, pairs, n, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
 ):
@@ -135,7 +135,7 @@ def scores(
         tl.store(place, value.to(scores.dtype.element_ty), mask=inside & (h < heads)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "n", "heads"])
 def score_sums(
     p, grad, products, sums, pairs, n, heads, chunk, D: tl.constexpr, P: tl.constexpr, H: tl.constexpr
 ):
@@ -158,7 +158,7 @@ def score_sums(
     tl.store(sums + program * heads + h, tl.sum(total, 0), mask=h < heads)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "n", "heads"])
 def backward_proposal(
     grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target, dx, du, sums,
     pairs, n, heads, chunk,
@@ -217,9 +217,9 @@ def backward_proposal(
     tl.store(sums + program * D + f, tl.sum(total, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def backward_weight(du, x, products, ds, dt, n, chunk, D: tl.constexpr, J: tl.constexpr, FIRST: tl.constexpr):
-    """``du^T x``, and the sums of ``du`` over targets and over sources, for part of one instance's pairs.
+    """Half of ``du^T x`` and of the sums of ``du`` over targets and sources, for part of an instance's pairs.
 
     The program walks along the sources with a block of targets in hand.
     """
@@ -244,9 +244,9 @@ def backward_weight(du, x, products, ds, dt, n, chunk, D: tl.constexpr, J: tl.co
             raw = tl.load(x + (first + i * n) * D + local, mask=inside[:, None], other=0.0)
             product += tl.dot(tl.trans(change), raw, input_precision="ieee")  # (out, in)
         total += wide
-        tl.store(ds + ((block * tl.num_programs(0) + instance) * n + i) * D + f, tl.sum(wide, 0))
-    tl.store(dt + (part * tl.num_programs(0) + instance) * n * D + local, total, mask=inside[:, None])
+        tl.store(ds + ((block * tl.num_programs(0) + instance) * n + i) * D + f, 0.5 * tl.sum(wide, 0))
+    tl.store(dt + (part * tl.num_programs(0) + instance) * n * D + local, 0.5 * total, mask=inside[:, None])
     if FIRST:
-        tl.store(products + program * D + f, tl.sum(product, 0))
+        tl.store(products + program * D + f, 0.5 * tl.sum(product, 0))
     else:
-        tl.store(products + program * D * D + f[:, None] * D + f[None, :], product)
+        tl.store(products + program * D * D + f[:, None] * D + f[None, :], 0.5 * product)

@@ -19,6 +19,7 @@ gradient needs before all else are the gradients of ``scale'`` and ``offset'``, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -68,6 +69,16 @@ def _share(pairs: int, launch: Launch, device: torch.device) -> tuple[int, int]:
     tiles = triton.cdiv(pairs, launch.rows)
     chunk = launch.rows * triton.cdiv(tiles, launch.programs(tiles, device))
     return chunk, triton.cdiv(pairs, chunk)
+
+
+def _weight_grid(x: Tensor) -> tuple[tuple[int, int, int], int]:
+    """Instances, blocks of targets and parts of the sources, for enough programs; the sources of a part."""
+    batch, n = x.shape[:2]
+    launch = LAUNCH["weight"]
+    blocks = triton.cdiv(n, launch.rows)
+    programs = launch.programs(batch * blocks * n, x.device)
+    chunk = triton.cdiv(n, max(1, min(n, programs // (batch * blocks))))
+    return (batch, blocks, triton.cdiv(n, chunk)), chunk
 
 
 def _padded(heads: int) -> int:
@@ -122,7 +133,7 @@ def edge_layer(
 
 @torch.library.custom_op("georoutenet::nar4tsp_edge_score_sums", mutates_args=())
 def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
+    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over the pairs of each program."""
     d, heads = p.shape[-1], grad.shape[1]
     pairs = p.numel() // d
     launch = LAUNCH["score_sums"]
@@ -133,7 +144,7 @@ def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         p, grad.contiguous(), products, sums, pairs, p.shape[1], heads, chunk,
         D=d, P=launch.rows, H=_padded(heads), **launch.options(),
     )  # fmt: skip
-    return products.sum(0), sums.sum(0)
+    return products, sums
 
 
 @torch.library.custom_op("georoutenet::nar4tsp_edge_layer_backward", mutates_args=())
@@ -150,7 +161,10 @@ def edge_layer_backward(
     source: Tensor,
     target: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``."""
+    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``.
+
+    All but the first are in float32 and in shares, to be summed along the first dimension.
+    """
     x, weight, source, target, grad, grad_scores = (
         value.contiguous() for value in (x, weight, source, target, grad, grad_scores)
     )
@@ -167,17 +181,14 @@ def edge_layer_backward(
         source, target, dx, du, sums, pairs, n, heads, chunk,
         D=d, P=launch.rows, H=_padded(heads), FIRST=is_first, FAST=FAST, **launch.options(),
     )  # fmt: skip
+    grid, chunk = _weight_grid(x)
+    products = scale.new_empty(math.prod(grid), d, features)
+    ds, dt = scale.new_empty(grid[1], batch, n, d), scale.new_empty(grid[2], batch, n, d)
     launch = LAUNCH["weight"]
-    blocks = triton.cdiv(n, launch.rows)
-    programs = launch.programs(pairs, x.device)
-    chunk = triton.cdiv(n, max(1, min(n, programs // (batch * blocks))))
-    parts = triton.cdiv(n, chunk)
-    products = scale.new_empty(batch * blocks * parts, d, features)
-    ds, dt = scale.new_empty(blocks, batch, n, d), scale.new_empty(parts, batch, n, d)
-    kernels.backward_weight[(batch, blocks, parts)](
+    kernels.backward_weight[grid](
         du, x, products, ds, dt, n, chunk, D=d, J=launch.rows, FIRST=is_first, **launch.options()
     )
-    return dx, sums.sum(0), products.sum(0) / 2, ds.sum(0) / 2, dt.sum(0) / 2
+    return dx, sums, products, ds, dt
 
 
 @edge_layer.register_fake
@@ -192,14 +203,19 @@ def _(x: Tensor, scale: Tensor, offset: Tensor, weight: Tensor, source: Tensor, 
 @edge_score_sums.register_fake
 def _(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     d, heads = p.shape[-1], grad.shape[1]
-    return p.new_empty(d, heads, dtype=torch.float32), p.new_empty(heads, dtype=torch.float32)
+    programs = _share(p.numel() // d, LAUNCH["score_sums"], p.device)[1]
+    shapes = (programs, d, heads), (programs, heads)
+    return p.new_empty(shapes[0], dtype=torch.float32), p.new_empty(shapes[1], dtype=torch.float32)
 
 
 @edge_layer_backward.register_fake
 def _(grad: Tensor, grad_scores: Tensor, scaled: Tensor, slope: Tensor, *rest: Tensor) -> Any:
     _, p, x, scale, weight, source, target = rest
     dx = p.new_empty(0) if x.shape[-1] == 1 else torch.empty_like(p)
-    return dx, *(scale.new_empty(value.shape) for value in (scale, weight, source, target))
+    (batch, blocks, parts), _ = _weight_grid(x)
+    programs = _share(p.numel() // p.shape[-1], LAUNCH["proposal"], x.device)[1]
+    shares = (programs, scale), (batch * blocks * parts, weight), (blocks, source), (parts, target)
+    return dx, *(scale.new_empty(count, *value.shape) for count, value in shares)
 
 
 def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -215,7 +231,8 @@ def _gradient(
     mean, inverse = moments
     wide_score, dscore = score.float(), None
     if score.shape[1]:  # the scores' share of what reaches scale' and offset'
-        products, sums = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
+        shares = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
+        products, sums = (share.sum(0) for share in shares)
         grad_scale = grad_scale + (wide_score * products).sum(1)
         grad_offset = grad_offset + (wide_score * sums).sum(1)
         dscore = (out_scale[:, None] * products + out_offset[:, None] * sums).to(score.dtype)
@@ -225,17 +242,21 @@ def _gradient(
     slope = -out_scale * inverse * dgamma / pairs
     level = -out_scale * grad_offset / pairs - slope * mean
     scaled = (wide_score * out_scale[:, None]).to(score.dtype)
-    dx, dscale, dweight, ds, dt = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
+    dx, *shares = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
         grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target
+    )
+    dscale, dweight, ds, dt = (
+        share.sum(0).to(value.dtype)
+        for share, value in zip(shares, (scale, weight, source, target), strict=True)
     )
     # The gradient of `offset` is zero, as the norm takes it out: `slope` and `level` make `dp` sum to zero.
     return (
         dx if x.shape[-1] > 1 else None,
         dscale,
         None,
-        dweight.to(weight.dtype),
-        ds.to(source.dtype),
-        dt.to(target.dtype),
+        dweight,
+        ds,
+        dt,
         dgamma,
         dscore,
     )
