@@ -97,3 +97,18 @@ def test_sigterm_leaves_a_checkpoint(recipe: Path, tmp_path: Path) -> None:
     assert "the same command goes on" in said
     (folder,) = out.glob("checkpoint-*")
     assert (folder / "header.json").is_file()
+
+
+def test_recipes_side_by_side(recipe: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(TINY)
+    done = run(recipe, other, "--out", tmp_path / "runs", "--device", "cpu", "--set", "steps=6")
+    assert done.exit_code == 0, done.output
+    assert "tiny: finished at step 6" in done.stderr
+    assert "other: finished at step 6" in done.stderr
+    weights = [(tmp_path / "runs" / name / "last.safetensors").stat().st_size for name in ("tiny", "other")]
+    assert weights[0] > 0
+    assert weights[1] > 0
+    twice = run(recipe, recipe, "--out", tmp_path / "runs")
+    assert isinstance(twice.exception, InputError)
+    assert "names of their own" in str(twice.exception)

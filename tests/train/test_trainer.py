@@ -20,7 +20,7 @@ from georoutenet.model.weights import load_policy, read_card
 from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
 from georoutenet.train.log import Silent
 from georoutenet.train.recipe import Recipe
-from georoutenet.train.trainer import DivergedError, Outcome, Trainer
+from georoutenet.train.trainer import DivergedError, Outcome, Trainer, run_together
 
 
 @pytest.fixture(autouse=True)
@@ -299,3 +299,32 @@ def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
     assert again.run().best == pytest.approx(read_card(best)[1]["validation_length"], abs=1e-4)
     with pytest.raises(InputError, match="the recipe asks for"):
         Trainer(tiny_recipe([f"initial={best}", "policy.layers=3"]), tmp_path / "third")
+
+
+def test_runs_side_by_side_are_the_runs_alone(tmp_path: Path) -> None:
+    recipes = [
+        tiny_recipe(["name=one"]),
+        tiny_recipe(["name=two", "steps=16", "objective=pg", "candidates=1"]),
+    ]
+    alone = [Trainer(recipe, tmp_path / "alone" / recipe.name) for recipe in recipes]
+    expected = [trainer.run() for trainer in alone]
+    together = [Trainer(recipe, tmp_path / "together" / recipe.name) for recipe in recipes]
+    outcomes = run_together(together)
+    for outcome, other in zip(outcomes, expected, strict=True):
+        assert outcome.finished
+        assert (outcome.step, outcome.best, outcome.last) == (other.step, other.best, other.last)
+    for left, right in zip(alone, together, strict=True):
+        for name, parameter in left.state.parameters.items():
+            assert torch.equal(parameter, right.state.parameters[name])
+
+
+def test_when_one_run_fails_the_others_keep_a_checkpoint(tmp_path: Path) -> None:
+    good = Trainer(tiny_recipe(["name=good", "checkpoint_every=1000"]), tmp_path / "good")
+    bad = Trainer(tiny_recipe(["name=bad", "log_every=1"]), tmp_path / "bad")
+    with torch.no_grad():
+        next(iter(bad.state.parameters.values())).fill_(torch.nan)
+    with pytest.raises(DivergedError):
+        run_together([good, bad])
+    stored = load_checkpoint(tmp_path / "good")
+    assert stored is not None
+    assert 0 < stored.step < good.recipe.steps

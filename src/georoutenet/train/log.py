@@ -79,6 +79,22 @@ class ProgressBar:
         self.bar.stop()
 
 
+class Named:
+    """Another reporter's lines with a name before each: one of several runs."""
+
+    def __init__(self, reporter: Reporter, name: str) -> None:
+        self.reporter, self.name = reporter, name
+
+    def line(self, text: str) -> None:
+        self.reporter.line(f"{self.name}: {text}")
+
+    def progress(self, step: int, share: float, text: str) -> None:
+        self.reporter.line(f"{self.name}: step {step:,}  {text}")
+
+    def close(self) -> None:
+        self.reporter.close()
+
+
 class MetricsFile:
     """``metrics.csv``: one row per log, appended; on resuming, rows later than the checkpoint are cut."""
 
