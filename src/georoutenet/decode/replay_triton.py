@@ -31,12 +31,13 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _positions(tours, position, successor, n, count, instance_stride, tour_stride, J: tl.constexpr):
     """The step at which a tour visits each city, and the city after it; padding cities are at step 0."""
-    instance, m = tl.program_id(0), tl.program_id(1)
+    program = tl.program_id(0).to(tl.int64)
+    instance = program // count
     step = tl.arange(0, J)
-    tour = tours + instance.to(tl.int64) * instance_stride + m * tour_stride
+    tour = tours + instance * instance_stride + (program - instance * count) * tour_stride
     city = tl.load(tour + step, mask=step < n, other=0)
     following = tl.load(tour + step + 1, mask=step < n - 1, other=0)
-    place = (instance.to(tl.int64) * count + m) * J
+    place = program * J
     inside = (step < n) & (city >= 0) & (city < n)
     tl.store(position + place + city, step.to(tl.int16), mask=inside)
     tl.store(successor + place + city, following.to(tl.int16), mask=inside)
@@ -130,7 +131,7 @@ def replay_rows(edges: Tensor, tours: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     position = torch.empty(batch, count, cities, dtype=torch.int16, device=tours.device)
     successor = torch.empty_like(position)
     rows = edges.new_empty(4, batch, count, n)
-    _positions[(batch, count)](
+    _positions[(batch * count,)](
         tours, position, successor, n, count, tours.stride(0), tours.stride(1), J=cities, num_warps=1
     )
     _forward[(batch, blocks)](

@@ -26,13 +26,12 @@ def _both_ends(source, target, first, n, inside, f, D: tl.constexpr, P: tl.const
 
 @triton.jit
 def _by_head(first, n, heads, h, P: tl.constexpr):
-    """Places in ``(B, H, n, n)`` of the ``P`` pairs from ``first`` on, ``(P, H)``.
-
-    As in `ends`, a product with ``1 / n^2`` divides exactly; up to a thousand cities.
-    """
+    """Places in ``(B, H, n, n)`` of the ``P`` pairs from ``first`` on, ``(P, H)``."""
     instance = first // (n * n)
     pair = first - instance * n * n + tl.arange(0, P)
-    crossed = ((pair.to(tl.float32) + 0.5) * (1.0 / (n * n))).to(tl.int32)
+    # A tile crosses into one more instance at most, but for a handful of cities; then the product is exact.
+    few = ((pair.to(tl.float32) + 0.5) * (1.0 / (n * n))).to(tl.int32)
+    crossed = tl.where(n * n < P, few, (pair >= n * n).to(tl.int32))
     place = (instance + crossed) * (heads * n * n) + pair - crossed * (n * n)
     return place[:, None] + h[None, :] * (n * n)
 
