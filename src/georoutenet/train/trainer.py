@@ -83,6 +83,11 @@ def make_steps(
 
     on_cuda = device.type == "cuda"
     compiled = on_cuda and recipe.compile
+    if compiled:
+        from torch._dynamo import config as limits
+
+        # A function is compiled once for each layer, kind of batch and run, and beyond the limit not at all.
+        limits.recompile_limit = max(limits.recompile_limit, 128)
     if compiled and not policy.compile_around_kernels():
         network = torch.compile(network, dynamic=False)
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
