@@ -125,12 +125,12 @@ class Layer(nn.Module):
         return (self.edge_self(e) + source + target).sigmoid() + e
 
     def message_fused(self, h: Tensor, of_edge: EdgeShare, distance: Tensor, reach: Tensor) -> Tensor:
-        """`message` in one kernel: ``distance (B, n, n)``, ``reach (B, n)``."""
+        """`message` in one kernel, if it fits: ``distance (B, n, n)``, ``reach (B, n)``."""
         from georoutenet.model import nar4tsp_attention_triton as kernels
 
         of_ends = wide(self.attention).unflatten(0, (3, -1))[:2]
         arguments = self.node(h), of_ends, *of_edge, distance, reach
-        if h.shape[1] > kernels.MAX_CITIES:
+        if h.shape[1] > kernels.MAX_CITIES or of_ends.shape[1] < kernels.MIN_WIDTH:
             return kernels.attention_reference(*arguments)
         return kernels.attention(*arguments)[0]
 

@@ -21,6 +21,7 @@ from torch.nn import functional
 from georoutenet.model.layers import split_heads, wide
 
 MAX_CITIES = 256  # a row of scores is one block
+MIN_WIDTH = 16  # features of a head: the least side of a matrix product
 ELEMENTS = 4096  # of a tile: sources times padded targets
 WARPS = 8
 
@@ -151,7 +152,7 @@ def attention(
     reach: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The fused attention; arguments as `attention_reference`, at most `MAX_CITIES` cities, ``d / H`` a power
-    of two from 16; ``g`` and ``of_edge`` share a dtype, the rest is float32.
+    of two from `MIN_WIDTH`; ``g`` and ``of_edge`` share a dtype, the rest is float32.
 
     The second result is for the backward pass: the weights, negative where the score is.
     """
