@@ -77,14 +77,6 @@ class EdgeShare(NamedTuple):
     constant: Tensor  # (H,)
 
 
-@torch.compiler.disable
-def fused_logits(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
-    """The edge head in one kernel; the compiler would take it apart."""
-    from georoutenet.model.edge_ends_triton import edge_logit
-
-    return edge_logit(x, weight, bias, last, offset)
-
-
 class Layer(nn.Module):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -208,8 +200,10 @@ class Nar4Tsp(nn.Module):
                     s = layer.start_norm.from_batch(s, collect=collect)
         start = layer.start_attention.distribution(s, h)
         if fused:
+            from georoutenet.model.nar4tsp_triton import edge_head
+
             first, last = cast("Linear", self.edge_head[0]), cast("Linear", self.edge_head[2])
-            return start, fused_logits(lazy.x, *lazy.folded(first), last.weight[0], last.bias)
+            return start, edge_head(lazy.x, *lazy.folded(first), last.weight[0], last.bias)
         return start, edge_logits(self.edge_head, e)
 
     def check_frozen(self) -> None:

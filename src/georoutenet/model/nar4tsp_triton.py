@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from georoutenet.model import nar4tsp_kernels_triton as kernels
+from georoutenet.model.edge_ends_triton import edge_logit
 from georoutenet.model.tiles_triton import FAST, Launch
 
 EPSILON = 1e-5
@@ -263,3 +264,9 @@ def _gradient(
 
 
 edge_layer.register_autograd(_gradient, setup_context=_setup)
+
+
+@torch.compiler.disable
+def edge_head(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
+    """`edge_logit`, kept as it is in a compiled encoder: there it is the last thing anyway."""
+    return edge_logit(x, weight, bias, last, offset)
