@@ -171,7 +171,6 @@ class Nar4Tsp(nn.Module):
         batch, n, _ = coords.shape
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)
         reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1).values
-        far = (distance > reach.unsqueeze(2)).unsqueeze(-1)
         h = self.node_input(coords).to(dtype)  # (B, n, d)
         s = self.start["query"].expand(batch, -1).to(dtype)  # (B, d)
         scores = [layer.edge_score(dtype) for layer in self.layers]
@@ -183,6 +182,7 @@ class Nar4Tsp(nn.Module):
             share = EdgeShare(h.new_empty(0), scale @ wide(scores[0]), constant @ wide(scores[0]))
         else:
             e = self.edge_states(distance, dtype)  # (B, n, n, d)
+            far = (distance > reach.unsqueeze(2)).unsqueeze(-1)
         for number, layer in enumerate(self.layers):
             if fused:
                 message = layer.message_fused(h, share, distance, reach)
