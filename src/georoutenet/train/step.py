@@ -28,6 +28,8 @@ WARMUP_STEPS = 4
 
 Network = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Coordinates ``(B, n, 2)`` to start log-probabilities ``(B, n)`` and edge logits ``(B, n, n)``."""
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Coordinates, both scores and tours ``(B, M + 1, n)`` to the loss and the diagnostics."""
 
 
 def diagnostics(recipe: Recipe) -> tuple[str, ...]:
@@ -100,6 +102,32 @@ class State:
         return self.policy if self.average is None else self.average
 
 
+def make_loss(state: State, recipe: Recipe, processes: Processes) -> Loss:
+    """The objective: loss and stacked diagnostics of scores and tours, of which the last is greedy."""
+    settings, names = recipe.multi_candidate(), diagnostics(recipe)[:-1]
+
+    def loss_of(coords: Tensor, start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
+        costs = tour_costs(coords, tours)
+        sampled, greedy = costs[:, :-1], costs[:, -1]
+        log_probability, entropy = replay(start, logits, tours[:, :-1])
+        if recipe.objective == "pg":
+            loss, values = single_candidate_loss(sampled, greedy, log_probability, across=processes.average)
+        else:
+            loss, values = multi_candidate_loss(
+                sampled,
+                greedy,
+                log_probability,
+                entropy,
+                n=tours.shape[-1],
+                entropy_coefficient=state.entropy_weight,
+                settings=settings,
+                across=processes.average,
+            )
+        return loss, torch.stack([values[name] for name in names])
+
+    return loss_of
+
+
 class Step:
     """One optimizer step on one kind of batch. Calling it changes ``state`` and returns nothing."""
 
@@ -109,20 +137,17 @@ class Step:
         recipe: Recipe,
         kind: Batch,
         network: Network,
+        loss_of: Loss,
         *,
         processes: Processes | None = None,
         compiled: bool = False,
     ) -> None:
         self.state, self.recipe, self.kind = state, recipe, kind
+        self.network, self.loss_of = network, loss_of
         self.processes = processes or Processes()
         self.batch = self.processes.share(kind.batch)
-        self.settings = recipe.multi_candidate()
-        self.draw, self.network, self.loss_of = self._draw, network, self._loss
+        self.draw = torch.compile(self._draw, dynamic=False) if compiled else self._draw
         self.tours_of = rollout if recipe.triton else plain_rollout
-        if compiled:
-            self.draw = torch.compile(self._draw, dynamic=False)
-            if self.processes.count == 1:  # a collective would break the compiled loss apart
-                self.loss_of = torch.compile(self._loss, dynamic=False)
 
     def _draw(self) -> tuple[Tensor, Tensor]:
         """This step's instances, and the seed of its sampled tours."""
@@ -130,28 +155,6 @@ class Step:
         seed = step_seed(self.recipe.seed, self.state.step, 1)
         coords = instances(seed, self.batch, self.kind.n, self.kind.distribution, first=first)
         return coords, step_seed(self.recipe.seed, self.state.step, 2 + self.processes.rank)
-
-    def _loss(self, coords: Tensor, start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and stacked diagnostics from scores and tours; the last tour is the greedy one."""
-        costs = tour_costs(coords, tours)
-        sampled, greedy = costs[:, :-1], costs[:, -1]
-        log_probability, entropy = replay(start, logits, tours[:, :-1])
-        if self.recipe.objective == "pg":
-            loss, values = single_candidate_loss(
-                sampled, greedy, log_probability, across=self.processes.average
-            )
-        else:
-            loss, values = multi_candidate_loss(
-                sampled,
-                greedy,
-                log_probability,
-                entropy,
-                n=self.kind.n,
-                entropy_coefficient=self.state.entropy_weight,
-                settings=self.settings,
-                across=self.processes.average,
-            )
-        return loss, torch.stack([values[name] for name in diagnostics(self.recipe)[:-1]])
 
     def gradients(self) -> Tensor:
         """Compute this step's gradients; returns the stacked diagnostics."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -34,7 +34,7 @@ from georoutenet.train.distributed import Processes
 from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, duration
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.schedule import batch_kind, entropy_weight, learning_rate
-from georoutenet.train.step import CapturedStep, State, Step, diagnostics
+from georoutenet.train.step import CapturedStep, State, Step, diagnostics, make_loss
 from georoutenet.train.validation import greedy_length, validation_set
 
 ANNOUNCE_AFTER = 2.0  # seconds of training before speed and time left are worth saying
@@ -61,10 +61,13 @@ class Outcome:
 def make_policy(recipe: Recipe) -> Policy:
     """A new policy, from the recipe's seed or its initial weights, that computes as the recipe says."""
     torch.manual_seed(recipe.seed)
-    policy = load_policy(recipe.initial) if recipe.initial else Policy(recipe.policy)
-    if policy.config != recipe.policy:
-        asked = f"the recipe asks for {recipe.policy}"
-        raise InputError(f"initial = {recipe.initial!r} holds {policy.config}, {asked}")
+    policy = Policy(recipe.policy)
+    if recipe.initial:
+        initial = load_policy(recipe.initial)
+        if replace(initial.config, unit=recipe.policy.unit) != recipe.policy:  # the unit has no weights
+            asked = f"the recipe asks for {recipe.policy}"
+            raise InputError(f"initial = {recipe.initial!r} holds {initial.config}, {asked}")
+        policy.load_state_dict(initial.state_dict())
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
     return policy
@@ -81,6 +84,9 @@ def make_steps(
     def network(coords: Tensor) -> tuple[Tensor, Tensor]:
         return policy.dense(coords.to(policy.dtype), width)
 
+    processes = processes or Processes()
+    loss_of = make_loss(state, recipe, processes)
+    kinds = recipe.batches()
     on_cuda = device.type == "cuda"
     compiled = on_cuda and recipe.compile
     if compiled:
@@ -88,12 +94,14 @@ def make_steps(
 
         # A function is compiled once for each layer, kind of batch and run, and beyond the limit not at all.
         limits.recompile_limit = max(limits.recompile_limit, 128)
-    if compiled and not policy.compile_around_kernels():
-        network = torch.compile(network, dynamic=False)
+        if not policy.compile_around_kernels():
+            network = torch.compile(network, dynamic=False)
+        if processes.count == 1:  # a collective would break the compiled loss apart
+            loss_of = torch.compile(loss_of, dynamic=len(kinds) > 1)
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
-    for kind in recipe.batches():
-        step = Step(state, recipe, kind, network, processes=processes, compiled=compiled)
+    for kind in kinds:
+        step = Step(state, recipe, kind, network, loss_of, processes=processes, compiled=compiled)
         steps.append(CapturedStep(step) if captured else step)
     return steps
 
