@@ -84,7 +84,8 @@ class Policy(nn.Module):
         """
         dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
-            return self.encoder.from_batch(coords, dtype)
+            use_kernels = self.fused and fused.fits(self.config, dtype, self.device)
+            return self.encoder.from_batch(coords, dtype, fused=use_kernels)
         if self.is_fused():
             if torch.is_grad_enabled():
                 return self._fused(coords, dtype, width)
