@@ -27,7 +27,8 @@ from georoutenet.instance import Instance
 from georoutenet.tour import gap, tour_length
 
 RESULTS = Path(__file__).parent / "results" / "solve_large.csv"
-COLUMNS = "search,cities,limit_s,clock,start,first_optimum,first_s,length,kicks,cpu_s,date".split(",")
+COLUMNS = ["search", "cities", "limit_s", "clock", "start", "first_optimum", "first_s", "length", "kicks"]
+COLUMNS += ["cpu_s", "date"]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     python benchmarks/solve.py tsplib36 [--seconds 1]       # needs TSPLIB: georoutenet data tsplib
     python benchmarks/solve.py uniform1000 [--seconds 10]
     python benchmarks/solve.py help                         # does the network help the search? (TSPLIB)
+    python benchmarks/solve.py first                        # which first tour, 301 to 1,000 cities
     python benchmarks/solve.py start                        # a new process: georoutenet solve berlin52.tsp
 
 Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
@@ -27,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from georoutenet import Instance, gap, load_tsplib, solve, tour_length
 from georoutenet.examples import thousand_cities
 from georoutenet.generate import uniform
 from georoutenet.improve import greedy_edge, improve, nearest_neighbor
+from georoutenet.improve.curve import space_filling_curve
 from georoutenet.improve.stop import Budget, Progress
 from georoutenet.pipeline import preload
 from georoutenet.tour import Tour
@@ -194,13 +196,8 @@ def does_the_network_help(seeds: int = 3, most: int = 20_000) -> None:
                 solved = found.length == instance.optimum
                 row = (name, instance.name, instance.n, seed, round(excess, 4), int(solved), found.iterations)
                 rows.append((*row, round(first, 4), round(search, 4)))
-    path = RESULTS / "solve_help.csv"
-    with open(f"{path}.part", "w", newline="") as file:
-        writer = csv.writer(file)
-        columns = "first_tour instance n seed first_gap_percent solved perturbations first_cpu_s search_cpu_s"
-        writer.writerow(columns.split())
-        writer.writerows(rows)
-    os.replace(f"{path}.part", path)
+    columns = ["first_tour", "instance", "n", "seed", "first_gap_percent", "solved", "perturbations"]
+    _write(RESULTS / "solve_help.csv", [*columns, "first_cpu_s", "search_cpu_s"], rows)
     print(f"{'first tour':<18} {'gap %':>6} {'CPU s':>6} {'solved':>9} {'perturbations':>14} {'search s':>9}")
     for name in ("network", "greedy edge", "nearest neighbor"):
         own = [row for row in rows if row[0] == name]
@@ -208,6 +205,68 @@ def does_the_network_help(seeds: int = 3, most: int = 20_000) -> None:
         mean = [statistics.fmean(row[k] for row in own) for k in (4, 7, 6, 8)]
         counts = f"{solved}/{len(own)}"
         print(f"{name:<18} {mean[0]:>6.2f} {mean[1]:>6.3f} {counts:>9} {mean[2]:>14.0f} {mean[3]:>9.3f}")
+
+
+@dataclass
+class Checkpoints:
+    """Stop after the last of some CPU times, and keep the length at each of them."""
+
+    times: tuple[float, ...]
+    began: float
+    lengths: dict[float, float] = field(default_factory=dict)
+
+    def budget(self, progress: Progress) -> Budget:
+        spent = time.process_time() - self.began
+        for at in self.times:
+            if at not in self.lengths and spent >= at:
+                self.lengths[at] = progress.length
+        return Budget(seconds=next((at - spent for at in self.times if at > spent), 0.0))
+
+
+FIRST_TSPLIB = ("lin318", "rd400", "pcb442", "d493", "rat575", "u724", "rat783")
+
+
+def which_first_tour(times: tuple[float, ...] = (1.0, 10.0)) -> None:
+    """The same search from four first tours, 301 to 1,000 cities; making the first tour counts."""
+    instances = [load_tsplib(name) for name in FIRST_TSPLIB]
+    instances += [Instance(uniform(1, n, 7)[0], name=f"uniform{n}") for n in (350, 500, 700, 1000)]
+    makers: dict[str, Callable[[Instance], Tour]] = {
+        "network, greedy": lambda i: solve(i, improve=False, decoder="greedy").tour,
+        "network, beam 1000": lambda i: solve(i, improve=False, decoder="beam").tour,
+        "greedy edge": lambda i: greedy_edge(i.coordinates),
+        "space-filling curve": lambda i: space_filling_curve(i.coordinates),
+    }
+    rows = []
+    for instance in instances:
+        found = {}
+        for name, make in makers.items():
+            began = time.process_time()
+            tour = make(instance)
+            first = time.process_time() - began
+            stop = Checkpoints(times, began)
+            best = improve(instance, tour, stop=stop)
+            stop.lengths[times[-1]] = best.length
+            found[name] = (tour_length(instance, tour), first, stop.lengths)
+        reference = min([lengths[times[-1]] for *_, lengths in found.values()] + [instance.optimum or np.inf])
+        for name, (length, first, lengths) in found.items():
+            gaps = [round(gap(value, reference), 4) for value in (length, *lengths.values())]
+            rows.append((name, instance.name, instance.n, round(first, 4), *gaps))
+            print(*rows[-1], flush=True)
+    columns = ["first_tour", "instance", "n", "first_cpu_s", "first_gap_percent"]
+    columns += [f"gap_percent_{at:g}s" for at in times]
+    _write(RESULTS / "solve_first.csv", columns, rows)
+    for name in makers:
+        own = [row for row in rows if row[0] == name]
+        means = [statistics.fmean(float(row[k]) for row in own) for k in range(3, 5 + len(times))]
+        print(f"{name:<20}", *(f"{mean:9.4f}" for mean in means))
+
+
+def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with open(f"{path}.part", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
+    os.replace(f"{path}.part", path)
 
 
 def start(runs: int = 5) -> None:
@@ -237,7 +296,7 @@ def start(runs: int = 5) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("set", choices=("tsplib36", "uniform1000", "help", "start"))
+    parser.add_argument("set", choices=("tsplib36", "uniform1000", "help", "first", "start"))
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--count", type=int, help="only the first so many instances")
     parser.add_argument("--solvers", nargs="+", choices=list(CONTENDERS), default=list(DEFAULT))
@@ -256,6 +315,9 @@ def main() -> None:
         contender(instances[0], 0.01)
     if options.set == "help":
         does_the_network_help()
+        return
+    if options.set == "first":
+        which_first_tour()
         return
 
     commit = subprocess.run(
@@ -276,12 +338,7 @@ def main() -> None:
             percent = round(gap(length, reference), 5)
             rows.append((name, instance.name, instance.n, length, reference, percent, round(cpu, 3), *about))
         print(instance.name, {name: rows[k - len(found)][5] for k, name in enumerate(found)}, flush=True)
-    path = RESULTS / f"solve_{options.set}_{seconds:g}s.csv"
-    with open(f"{path}.part", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
-    os.replace(f"{path}.part", path)
+    _write(RESULTS / f"solve_{options.set}_{seconds:g}s.csv", COLUMNS, rows)
 
     print(f"\n{options.set}: {len(instances)} instances, {seconds:g} s of CPU each, one thread, {about[1:]}")
     print(f"{'solver':<20} {'mean gap %':>10} {'worst %':>9} {'at reference':>12} {'mean CPU s':>10}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.improve.clock import now
 from georoutenet.instance import Instance
 from georoutenet.result import EdgeProbabilities
 
@@ -259,7 +259,7 @@ def _decode_view(
 
     from georoutenet.decode.views import make_views
 
-    began = time.perf_counter()
+    began = now()
     own = [instances[k] for k in chosen]
     coordinates = np.stack([instance.normalized() for instance in own])
     seen = make_views(coordinates, view + 1, seed)[:, view].float()
@@ -268,7 +268,7 @@ def _decode_view(
         found.edges.extend(likely_edges(scores))
     if plan.device.startswith("cuda"):
         torch.cuda.synchronize()
-    scored = time.perf_counter()
+    scored = now()
     decoded = _decode(scores, own, torch.from_numpy(coordinates), plan, ends, width, seed + view)
     assert decoded.lengths is not None
     tours, lengths = decoded.tours[:, 0].cpu().numpy(), decoded.lengths[:, 0].cpu().numpy()
@@ -276,7 +276,7 @@ def _decode_view(
         if lengths[row] < found.lengths[k]:
             found.tours[k], found.lengths[k] = tours[row], lengths[row]
     found.network += scored - began
-    found.decode += time.perf_counter() - scored
+    found.decode += now() - scored
 
 
 def _decode(
@@ -322,6 +322,21 @@ def likely_edges(scores: Scores, count: int = LIKELY) -> list[EdgeProbabilities]
         EdgeProbabilities(c.cpu().numpy().astype(np.int32), p.cpu().numpy())
         for c, p in zip(cities, probabilities, strict=True)
     ]
+
+
+def score_edges(instance: Instance, weights: str | Path | Policy, device: str) -> EdgeProbabilities:
+    """What the network says about one instance, without decoding."""
+    import torch
+
+    from georoutenet.device import choose_device
+
+    place = str(choose_device(device))
+    plan = make_plan(instance.n, decoder="greedy", device=place)
+    check_memory(plan)
+    policy = load(choose_weights(weights, instance.n), place) if isinstance(weights, (str, Path)) else weights
+    cities = torch.from_numpy(instance.normalized()).float()[None].to(policy.device)
+    with torch.no_grad():
+        return likely_edges(policy(cities, candidates=plan.candidates))[0]
 
 
 def _learn(plan: Plan, found: Found, count: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from georoutenet.device import choose_device
 from georoutenet.errors import InputError
+from georoutenet.improve.clock import compiled_seconds, now, watch_compiler
 from georoutenet.improve.curve import space_filling_curve
 from georoutenet.improve.path import Ends
 from georoutenet.improve.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
@@ -27,6 +29,7 @@ from georoutenet.neural import (
     load,
     make_plan,
     neural_tours,
+    score_edges,
 )
 from georoutenet.result import EdgeProbabilities, Result
 from georoutenet.tour import Tour, tour_length
@@ -39,6 +42,8 @@ Report = Callable[[str, Progress], None]
 
 IMPORT = {"torch": 1.1, "numba": 0.5}
 """Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
+COMPILING = 0.2
+"""Seconds of compiling from which on a result mentions it."""
 PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
 MARGIN = 3
@@ -97,11 +102,30 @@ class Later:
         return self.stop.budget(replace(progress, seconds=progress.seconds + self.seconds))
 
 
+@dataclass(frozen=True)
+class Cancelled:
+    """Stop when an event is set: Ctrl-C reaches the main thread only."""
+
+    event: threading.Event
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=0.0) if self.event.is_set() else Budget()
+
+
 class Group:
-    """Instances of one size on their way through the stages. Each counts as using its share of the time."""
+    """Instances of one size on their way through the stages.
+
+    ``first_tours`` serves all of them, and each counts as using its share of the time. ``finish`` serves one,
+    in any thread. When ``cancel`` is set, all that remains is done in the fastest way.
+    """
 
     def __init__(
-        self, instances: list[Instance], options: Options, began: float, tours: list[Tour] | None = None
+        self,
+        instances: list[Instance],
+        options: Options,
+        began: float,
+        tours: list[Tour] | None = None,
+        cancel: threading.Event | None = None,
     ) -> None:
         self.instances, self.options, self.began = instances, options, began
         self.n, self.count = instances[0].n, len(instances)
@@ -112,33 +136,34 @@ class Group:
         self.notes: list[str] = []
         self.method = "given tour" if tours else ""
         self.edges: list[EdgeProbabilities] | None = None
-        self.interrupted = False
+        self.cancel = cancel or threading.Event()
+        self.compiled = compiled_seconds()
+        self.shared = 0.0
 
-    def solve(self) -> list[Result]:
-        """Go through the stages; Ctrl-C at any point leaves a valid tour for every instance."""
-        if self.tours is None and self.n > 3 and not self.interrupted:
+    def first_tours(self) -> None:
+        """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
+        if self.tours is None and self.n > 3 and not self.cancel.is_set():
             try:
                 plan = self._plan()
                 if plan is not None:
                     self._decode(plan)
             except KeyboardInterrupt:
-                self.interrupted = True
+                self.cancel.set()
         if self.tours is None:
             try:
                 self._construct_all()
             except KeyboardInterrupt:
-                self.interrupted = True
+                self.cancel.set()
                 self._construct_all()
         assert self.tours is not None
         pairs = zip(self.instances, self.tours, strict=True)
         self.tours = [self.ends.arrange(instance, tour) for instance, tour in pairs]
-        shared = self._elapsed()
-        return [self._finish(k, shared, time.perf_counter()) for k in range(self.count)]
+        self.shared = self._elapsed()
 
     # -- the clock ---------------------------------------------------------------------------------------
 
     def _elapsed(self) -> float:
-        return (time.perf_counter() - self.began) / self.count
+        return (now() - self.began) / self.count
 
     def _remaining(self) -> float:
         """Seconds left to each instance."""
@@ -159,7 +184,7 @@ class Group:
         if not self._affordable(options.plan(self.n)):
             return None
         self._report("load")
-        began = time.perf_counter()
+        began = now()
         device = str(choose_device(options.device))
         plan = options.plan(self.n, device)
         policy = options.weights
@@ -172,8 +197,8 @@ class Group:
         check_memory(plan)
         self.policy = policy
         if device == "cpu" or options.improve:
-            _load_compiled(self.ends)
-        self.timings["load"] = (time.perf_counter() - began) / self.count
+            _load_compiled(self.ends, self.n)
+        self.timings["load"] = (now() - began) / self.count
         return plan if self._affordable(plan) else None
 
     def _affordable(self, plan: Plan) -> bool:
@@ -207,51 +232,55 @@ class Group:
         )
         self.timings["network"] = found.network / self.count
         self.timings["decode"] = found.decode / self.count
-        self.interrupted = found.interrupted
+        if found.interrupted:
+            self.cancel.set()
         self.tours, self.edges = list(found.tours), found.edges
         self.method += str(replace(plan, views=found.views))
         if found.views < plan.views and not found.interrupted:
             self.notes.append(f"time for {found.views} of {plan.views} views")
 
     def _construct_all(self) -> None:
-        began = time.perf_counter()
+        began = now()
         self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
-        self.timings["construct"] = (time.perf_counter() - began) / self.count
+        self.timings["construct"] = (now() - began) / self.count
 
     def _construct(self, instance: Instance) -> Tour:
         """A tour without the network: greedy edge, or along a curve where even that takes too long."""
         if self.n <= 3:
             return np.arange(self.n)
         cost = MARGIN * PER_CITY["greedy edge"] * self.n + _numba_import()
-        if self.interrupted or cost > self._remaining():
+        if self.cancel.is_set() or cost > self._remaining():
             self.method = "space-filling curve"
             return space_filling_curve(instance.coordinates)
+        watch_compiler()
         from georoutenet.improve.construct import greedy_edge
         from georoutenet.improve.neighbors import spatial_points
 
         self.method = "greedy edge"
         return greedy_edge(spatial_points(instance))
 
-    def _finish(self, k: int, shared: float, began: float) -> Result:
+    def finish(self, k: int) -> Result:
         """Shorten one tour in the time that is left to it."""
         from georoutenet.improve.local_search import improve
 
+        began, shared = now(), self.shared
         instance, options = self.instances[k], self.options
         assert self.tours is not None
         tour = self.tours[k]
         length = tour_length(instance, tour, closed=options.closed)
         history = [Progress(shared, 0, 0, float(length))]
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
-        if options.improve and self.n > 3 and not self.interrupted:
+        interrupted = self.cancel.is_set()
+        if options.improve and self.n > 3 and not interrupted:
             if self._has_room(shared):
-                _load_compiled(self.ends)
+                _load_compiled(self.ends, self.n)
                 neighbors = self._neighbors(instance, shared)
-                offset = shared + time.perf_counter() - began
+                offset = shared + now() - began
                 found = improve(
                     instance,
                     tour,
                     neighbors=neighbors,
-                    stop=self._search_stop(offset),
+                    stop=AnyOf(self._search_stop(offset), Cancelled(self.cancel)),
                     seed=options.seed,
                     start=options.start,
                     end=options.end,
@@ -260,13 +289,21 @@ class Group:
                 )
                 tour, length, iterations = found.tour, found.length, found.iterations
                 history += [replace(step, seconds=step.seconds + offset) for step in found.history[1:]]
-                if length < history[-1].length and found.interrupted:  # Ctrl-C came before the record
+                if found.interrupted:
+                    self.cancel.set()
+                interrupted = self.cancel.is_set()
+                if length < history[-1].length and interrupted:  # Ctrl-C came before the record
                     history.append(Progress(found.seconds + offset, iterations, 0, float(length)))
-                self.interrupted = found.interrupted
-                timings["improve"] = time.perf_counter() - began
+                timings["improve"] = now() - began
             else:
                 notes.append("the time limit left no room for local search")
-        timings["total"] = shared + time.perf_counter() - began
+        timings["total"] = shared + now() - began
+        compiled = compiled_seconds() - self.compiled
+        if compiled > COMPILING:
+            timings["compile"] = compiled
+            notes.append(
+                f"{compiled:.1f} s went into compiling, once on this machine; no time limit counts them"
+            )
         return Result(
             instance=instance,
             tour=tour,
@@ -277,8 +314,9 @@ class Group:
             history=history,
             iterations=iterations,
             notes=notes,
-            interrupted=self.interrupted,
+            interrupted=interrupted,
             edges=None if self.edges is None else self.edges[k],
+            score=partial(score_edges, instance, options.weights, options.device),
         )
 
     def _left(self, elapsed: float) -> float:
@@ -312,14 +350,9 @@ class Group:
         return lambda step: report("improve", replace(step, seconds=step.seconds + offset))
 
 
-def solve_instance(instance: Instance, options: Options, tour: Tour | None = None) -> Result:
-    """The result for one instance; the clock starts now."""
-    return Group([instance], options, time.perf_counter(), None if tour is None else [tour]).solve()[0]
-
-
 def preload(device: str = "auto") -> None:
     """Import and compile now what ``solve`` would otherwise load within its time limit."""
-    _load_compiled(Ends(1))
+    _load_compiled(Ends(1), 1)
     if choose_device(device).type == "cpu":
         from georoutenet.decode import compile_decoders
 
@@ -330,7 +363,8 @@ def _numba_import() -> float:
     return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
-def _load_compiled(ends: Ends) -> None:
-    from georoutenet.improve.local_search import compile_kernels
+def _load_compiled(ends: Ends, n: int) -> None:
+    watch_compiler()
+    from georoutenet.improve.local_search import WHOLE, compile_kernels
 
-    compile_kernels(path=ends.is_path)
+    compile_kernels(path=ends.is_path, large=n > WHOLE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.atomic import atomic_write
+from georoutenet.errors import InputError
 from georoutenet.files import write_tour
 from georoutenet.improve.stop import Progress
 from georoutenet.instance import Instance
@@ -45,7 +47,8 @@ class Result:
     """How the first tour was made, for example ``georoutenet-50, beam 1000, 4 views``."""
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds: ``load`` (imports, weights, compiled code), ``network``, ``decode`` (or ``construct``),
-    ``improve``, and the ``total`` since the call."""
+    ``improve``, and the ``total`` since the call. Where something had to be compiled also ``compile``, which
+    no time limit counts and which is in none of the others."""
     history: list[Progress] = field(default_factory=list, repr=False)
     """The first tour, then each improvement; seconds count from the call."""
     iterations: int = 0
@@ -56,6 +59,8 @@ class Result:
     """Whether Ctrl-C ended the work; the tour is the best so far."""
     edges: EdgeProbabilities | None = field(default=None, repr=False)
     """What the network said, where it was asked."""
+    score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
+    """Asks the network, where it was not asked."""
 
     @property
     def optimum(self) -> float | None:
@@ -73,10 +78,18 @@ class Result:
         return self.history[0].length if self.history else self.length
 
     def plot(self, path: PathLike | None = None, *, probabilities: bool = False) -> Figure:
-        """Draw the tour, on request with the network's edge probabilities behind it."""
+        """Draw the tour, on request with the network's edge probabilities behind it.
+
+        A network that was not asked for the tour is asked now, which takes about half a second per 1,000
+        cities on a CPU.
+        """
         from georoutenet.plot import plot_tour
 
         edges = self.edges if probabilities else None
+        if probabilities and edges is None and self.instance.n > 1:
+            if self.score is None:
+                raise InputError("there are no edge probabilities to draw: the result names no network")
+            edges = self.score()
         return plot_tour(
             self.instance,
             self.tour,

@@ -6,16 +6,18 @@ Each stage is visible in ``Result.timings`` and can be changed or left out. One 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from georoutenet.errors import InputError
+from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.files import read_instance
+from georoutenet.improve.clock import now
 from georoutenet.improve.stop import Stop
 from georoutenet.instance import Instance
 from georoutenet.pipeline import Group, Options, Report
@@ -75,10 +77,12 @@ def solve(
         closed=closed,
         progress=progress,
     )
-    began = time.perf_counter()
+    began = now()
     instance = as_instance(problem)
     tours = None if initial_tour is None else [check_tour(initial_tour, instance.n)]
-    return Group([instance], options, began, tours).solve()[0]
+    group = Group([instance], options, began, tours)
+    group.first_tours()
+    return group.finish(0)
 
 
 class SolveOptions(TypedDict, total=False):
@@ -99,28 +103,81 @@ class SolveOptions(TypedDict, total=False):
     progress: Report | None
 
 
-def solve_many(problems: Sequence[Problem], **options: Unpack[SolveOptions]) -> list[Result]:
+def solve_many(
+    problems: Sequence[Problem], *, workers: int | None = None, **options: Unpack[SolveOptions]
+) -> list[Result]:
     """Results of many problems of any sizes, in the order given; those of one size share network calls.
 
-    Options are those of ``solve`` and hold for each problem; ``max_seconds`` is each one's share of the time.
-    After Ctrl-C the problems not yet reached have a constructed tour and ``interrupted`` set.
+    Options are those of ``solve`` and hold for each problem. The local searches run side by side in
+    ``workers`` threads, by default as many as there are cores, and ``progress`` is called from them. Without
+    time limits the results do not depend on ``workers``. ``max_seconds`` is for each problem: its share of
+    the network's time, then its own search, so all take about
+    ``max_seconds * len(problems) / workers``. After Ctrl-C the problems not yet reached have the tour they
+    had by then, or a constructed one, and ``interrupted`` set.
     """
     try:
         checked = Options(**options)
     except TypeError as error:
         raise InputError(f"solve_many does not take these options: {error}") from None
     instances = [as_instance(problem) for problem in problems]
+    results: dict[int, Result] = {}
+    for k, result in solve_all(instances, checked, workers):
+        if isinstance(result, GeoRouteNetError):
+            raise result
+        results[k] = result
+    return [results[k] for k in range(len(instances))]
+
+
+def solve_all(
+    instances: Sequence[Instance], options: Options, workers: int | None = None
+) -> Iterator[tuple[int, Result | GeoRouteNetError]]:
+    """Positions and results as they are ready: first tours size by size, then searches side by side.
+
+    Where a size cannot be solved as asked, its positions come with the error.
+    """
+    if workers is not None and (isinstance(workers, bool) or int(workers) != workers or workers < 1):
+        raise InputError(f"workers must be a whole number of at least 1, got {workers!r}")
+    cancel = threading.Event()
     sizes: dict[int, list[int]] = {}
     for k, instance in enumerate(instances):
         sizes.setdefault(instance.n, []).append(k)
-    results: dict[int, Result] = {}
-    interrupted = False
+    jobs: list[tuple[int, Group, int]] = []
     for positions in sizes.values():
-        group = Group([instances[k] for k in positions], checked, time.perf_counter())
-        group.interrupted = interrupted
-        results.update(zip(positions, group.solve(), strict=True))
-        interrupted = group.interrupted
-    return [results[k] for k in range(len(instances))]
+        try:
+            group = Group([instances[k] for k in positions], options, now(), cancel=cancel)
+            group.first_tours()
+        except GeoRouteNetError as error:
+            yield from ((k, error) for k in positions)
+        else:
+            jobs += [(k, group, own) for own, k in enumerate(positions)]
+    jobs.sort(key=lambda job: job[0], reverse=True)
+    if min(workers or available_cores(), len(jobs)) <= 1 or not options.improve:
+        for k, group, own in reversed(jobs):
+            yield k, group.finish(own)
+        return
+    pending: dict[Future[Result], int] = {}
+    ready: set[Future[Result]] = set()
+    with ThreadPoolExecutor(workers or available_cores()) as pool:
+        try:
+            while jobs or pending:
+                try:
+                    while jobs:
+                        k, group, own = jobs[-1]
+                        pending[pool.submit(group.finish, own)] = k
+                        jobs.pop()
+                    ready = wait(pending, return_when=FIRST_COMPLETED).done
+                except KeyboardInterrupt:
+                    cancel.set()
+                    continue
+                for future in ready:
+                    yield pending.pop(future), future.result()
+        finally:  # whoever stops listening stops the searches
+            cancel.set()
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def as_instance(problem: Problem) -> Instance:

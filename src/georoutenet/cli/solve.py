@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,10 @@ import typer
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 
 if TYPE_CHECKING:
-    from georoutenet.improve.stop import Progress
+    from rich.console import Console
+
+    from georoutenet.improve.stop import Progress as Steps
+    from georoutenet.instance import Instance
     from georoutenet.pipeline import Options
     from georoutenet.result import Result
 
@@ -61,52 +65,41 @@ def solve(
     open_path: Annotated[
         bool, typer.Option("--open", help="A path: the way back to the first city does not count.")
     ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Files searched at a time. Default: one per core.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, tours included.")] = False,
 ) -> None:
     """Find a short tour through the cities of each file; several files give a table."""
-    from rich.console import Console
+    from georoutenet.pipeline import Options
 
     targets = {"--plot": plot, "--plot-progress": plot_progress, "--output": output}
     _check_targets(targets, len(files))
-    notes = Console(stderr=True)
-    with notes.status("loading") as status:
-
-        def show(stage: str, at: Progress) -> None:
-            best = "" if math.isinf(at.length) else f", length {at.length:,.6g}"
-            status.update(f"{name}: {stage}, {at.seconds:.1f} s{best}")
-
-        from georoutenet.pipeline import Options, preload
-
-        options = Options(
-            weights=weights,
-            decoder=decoder,
-            beam_width=beam_width,
-            views=views,
-            improve=improve,
-            max_seconds=max_seconds,
-            seed=seed,
-            device=device,
-            start=start,
-            end=end,
-            closed=not open_path,
-            progress=show if notes.is_terminal else None,
-        )
-        if max_seconds is not None or len(files) > 1:
-            preload(device)
-        results: list[tuple[str, Result]] = []
-        failed: list[tuple[str, str]] = []
-        for file in files:
-            name = Path(file).name
-            try:
-                result = _solve_file(file, options, notes)
-                _write(result, targets, probabilities)
-            except GeoRouteNetError as error:
-                failed.append((file, str(error)))
-                typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-                continue
-            results.append((file, result))
-            if result.interrupted:
-                break
+    if probabilities and plot is None:
+        raise InputError("--probabilities is about a picture; name one with --plot")
+    options = Options(
+        weights=weights,
+        decoder=decoder,
+        beam_width=beam_width,
+        views=views,
+        improve=improve,
+        max_seconds=max_seconds,
+        seed=seed,
+        device=device,
+        start=start,
+        end=end,
+        closed=not open_path,
+    )
+    failed: list[tuple[str, str]] = []
+    instances = _read(files, targets, failed)
+    results: list[tuple[str, Result]] = []
+    for file, result in _solve(instances, options, workers, failed):
+        try:
+            _write(result, targets, probabilities)
+        except GeoRouteNetError as error:
+            _fail(file, error, failed)
+        results.append((file, result))
+    results.sort(key=lambda solved: files.index(solved[0]))
     if as_json:
         typer.echo(json.dumps(_as_json(results, failed)))
     elif len(files) == 1:
@@ -118,6 +111,115 @@ def solve(
         raise KeyboardInterrupt
     if failed:
         raise typer.Exit(1)
+
+
+def _fail(file: str, error: Exception, failed: list[tuple[str, str]]) -> None:
+    text = str(error) if file in str(error) else f"{file}: {error}"
+    failed.append((file, text))
+    typer.secho(f"error: {text}", fg=typer.colors.RED, err=True)
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _read(
+    files: list[str], targets: dict[str, str | None], failed: list[tuple[str, str]]
+) -> list[tuple[str, Instance]]:
+    """The instances of the files that can be read."""
+    from georoutenet.export import degrees
+    from georoutenet.files import read_instance
+
+    instances: list[tuple[str, Instance]] = []
+    names: dict[str, str] = {}
+    for file in dict.fromkeys(files):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", GeoRouteNetWarning)
+            try:
+                instance = read_instance(file)
+                if str(targets["--output"]).lower().endswith(".geojson"):
+                    degrees(instance)  # complains now, not when the work is done
+                other = names.setdefault(instance.name, file)
+                if other != file and any(targets.values()):
+                    raise InputError(f"{file}: has the name {instance.name!r} of {other}, and so its output")
+            except GeoRouteNetError as error:
+                _fail(file, error, failed)
+                continue
+        for warning in caught:
+            _note(f"{instance.name}: {warning.message}")
+        instances.append((file, instance))
+    return instances
+
+
+def _solve(
+    instances: list[tuple[str, Instance]],
+    options: Options,
+    workers: int | None,
+    failed: list[tuple[str, str]],
+) -> Iterator[tuple[str, Result]]:
+    """Results as they are ready, while the terminal shows how far the work is."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    several = len(instances) > 1
+    if not instances:
+        return
+    with _Display(console, instances) as display:
+        from georoutenet.pipeline import preload
+        from georoutenet.solver import solve_all
+
+        if options.max_seconds is not None or several:
+            preload(options.device)
+        shown = replace(options, progress=display.show if console.is_terminal else None)
+        for k, result in solve_all([instance for _, instance in instances], shown, workers):
+            file = instances[k][0]
+            display.advance()
+            if isinstance(result, GeoRouteNetError):
+                _fail(file, result, failed)
+                continue
+            for text in result.notes:
+                _note(f"{result.instance.name}: {text}")
+            yield file, result
+
+
+class _Display:
+    """One file: its stage and length so far. Several: a bar."""
+
+    def __init__(self, console: Console, instances: list[tuple[str, Instance]]) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.status import Status
+
+        self.name = instances[0][1].name
+        self.bar: Progress | None = None
+        if len(instances) > 1:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self.bar = Progress(*columns, console=console, transient=True)
+            self.task = self.bar.add_task("loading", total=len(instances))
+        else:
+            self.status = Status("loading", console=console)
+
+    def __enter__(self) -> _Display:
+        (self.bar or self.status).__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        (self.bar or self.status).__exit__(*error)
+
+    def show(self, stage: str, at: Steps) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, description=stage)
+            return
+        best = "" if math.isinf(at.length) else f", length {at.length:,.6g}"
+        self.status.update(f"{self.name}: {stage}, {at.seconds:.1f} s{best}")
+
+    def advance(self) -> None:
+        if self.bar is not None:
+            self.bar.advance(self.task)
 
 
 def _check_targets(targets: dict[str, str | None], files: int) -> None:
@@ -133,22 +235,6 @@ def _check_targets(targets: dict[str, str | None], files: int) -> None:
             raise InputError(f"{option} {target}: unknown extension; allowed: {', '.join(allowed)}")
         if files > 1 and "{name}" not in target:
             raise InputError(f"{option} {target}: several files need {{name}} in the name")
-
-
-def _solve_file(file: str, options: Options, notes: Any) -> Result:
-    from georoutenet.files import read_instance
-    from georoutenet.pipeline import solve_instance
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", GeoRouteNetWarning)
-        try:
-            result = solve_instance(read_instance(file), options)
-        except InputError as error:
-            where = "" if file in str(error) else f"{file}: "
-            raise InputError(f"{where}{error}") from None
-    for text in [*(str(warning.message) for warning in caught), *result.notes]:
-        notes.print(f"note: {result.instance.name}: {text}", markup=False, highlight=False, soft_wrap=True)
-    return result
 
 
 def _write(result: Result, targets: dict[str, str | None], probabilities: bool) -> None:

@@ -1,0 +1,48 @@
+"""A clock for time limits that stands still while Numba compiles.
+
+Compiling happens once on a machine, takes many seconds and cannot be cut short, so no time limit counts it.
+Later processes read the compiled code from Numba's cache, which does count.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from typing import Any
+
+_lock = threading.Lock()
+_state = {"depth": 0, "since": 0.0, "compiled": 0.0}
+
+
+def now() -> float:
+    """Seconds since some moment, without those spent on compiling."""
+    return time.perf_counter() - compiled_seconds()
+
+
+def compiled_seconds() -> float:
+    """Seconds that this process has compiled since ``watch_compiler``."""
+    with _lock:
+        running = time.perf_counter() - _state["since"] if _state["depth"] else 0.0
+        return _state["compiled"] + running
+
+
+@functools.cache
+def watch_compiler() -> None:
+    """Import Numba and take note of what it compiles from now on."""
+    from numba.core import event
+
+    class Watch(event.Listener):
+        def on_start(self, event: Any) -> None:
+            with _lock:
+                if not _state["depth"]:
+                    _state["since"] = time.perf_counter()
+                _state["depth"] += 1
+
+        def on_end(self, event: Any) -> None:
+            with _lock:
+                _state["depth"] -= 1
+                if not _state["depth"]:
+                    _state["compiled"] += time.perf_counter() - _state["since"]
+
+    event.register("numba:compile", Watch())
