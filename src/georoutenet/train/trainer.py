@@ -79,9 +79,8 @@ def make_steps(
     """One step function for each kind of batch: eager on the CPU, compiled and captured on CUDA."""
     policy = state.policy
     assert isinstance(policy, Policy)
-    width = recipe.policy.neighbors + 1  # static shapes; random cities have no ties at the boundary
 
-    def network(coords: Tensor) -> tuple[Tensor, Tensor]:
+    def network(coords: Tensor, width: int) -> tuple[Tensor, Tensor]:
         return policy.dense(coords.to(policy.dtype), width)
 
     processes = processes or Processes()
@@ -101,7 +100,11 @@ def make_steps(
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
     for kind in kinds:
-        step = Step(state, recipe, kind, network, loss_of, processes=processes, compiled=compiled)
+        # Shapes are static. Random cities have no ties at the boundary of a neighborhood; on a lattice up to
+        # eight are equally far, among the nearer ones.
+        width = recipe.policy.neighbors + (9 if kind.distribution == "grid" else 1)
+        scores = partial(network, width=min(width, kind.n))
+        step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=compiled)
         steps.append(CapturedStep(step) if captured else step)
     return steps
 
