@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import torch
 from scipy import stats
 
 from georoutenet.decode import greedy, replay, rollout, sample
-from georoutenet.decode.reference import draw
+from georoutenet.decode.reference import draw, lanes
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
 
@@ -136,24 +137,9 @@ def test_exponentials_are_exact_to_the_last_bits() -> None:
     np.testing.assert_allclose(out[0], [np.exp(-700), np.exp(-700), 1.0, 1.0], rtol=5e-16)
 
 
-def test_largest_orders_floats_and_takes_the_lowest_index() -> None:
-    from georoutenet.decode.numba_math import allow, largest, row_top
+def test_row_top_orders_floats() -> None:
+    from georoutenet.decode.numba_math import row_top
 
-    values = np.array([-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, -1e30, np.inf], dtype=np.float32)
-    gate = np.zeros((1, 8), np.int64)
-    bits = values[None, None].view(np.int32)
-    for allowed, wanted in [
-        ({0, 1}, 1),
-        ({2, 3}, 2),
-        ({3, 2, 1}, 2),
-        ({4, 5}, 4),
-        ({0, 6}, 0),
-        ({7, 1}, 7),
-        (set(), -1),
-    ]:
-        for j in range(8):
-            allow(gate, 0, j, j in allowed)
-        assert largest(bits, 0, 0, gate, 0) == wanted
     for top in (-np.inf, -1e31, -2.5, -0.0, 0.0, 1e-30, 3.0):
         row = np.array([[[-np.inf, top, -1e32]]], dtype=np.float32)
         assert row_top(row.view(np.int32), 0, 0) == max(np.float32(top), np.float32(-1e30))
@@ -189,10 +175,51 @@ def test_underflow_and_impossible_cities(backend: str, fill: float) -> None:
         assert_permutations(greedy(Scores(scores.start, logits), backend=backend).tours)
 
 
+def test_scores_below_the_floor_are_equal_to_it() -> None:
+    logits = torch.zeros(1, 20, 20)
+    logits[0, :, 5:] = torch.tensor([-1e31, -torch.inf, -1e30, -2e30, -1e30] * 3)
+    start = torch.full((1, 20), -torch.inf)
+    start[0, 3] = -1e30
+    for n in (9, 20):
+        scores = Scores(start[:, :n], logits[:, :n, :n])
+        fast, slow = greedy(scores, backend="numba"), greedy(scores, backend="reference")
+        assert fast.tours.tolist() == slow.tours.tolist()
+        assert fast.tours[0, 0, 5:].tolist() == list(range(5, n))
+        torch.testing.assert_close(fast.log_probabilities, slow.log_probabilities)
+        fixed = {"start": 7, "end": 6}
+        assert (greedy(scores, **fixed).tours == greedy(scores, backend="reference", **fixed).tours).all()
+        drawn = (sample(scores, 40, seed=1, backend=backend).tours for backend in ("numba", "reference"))
+        assert (next(drawn) == next(drawn)).all()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_not_a_number_is_an_error(sign: float) -> None:
+    for n in (5, 30):
+        scores = example(2, n)
+        for part in ("start", "logits"):
+            broken = {"start": scores.start.clone(), "logits": scores.logits.clone()}
+            broken[part][1] = math.copysign(torch.nan, sign)
+            with pytest.raises(InputError, match="not numbers"):
+                greedy(Scores(**broken))
+            with pytest.raises(InputError, match="not numbers"):
+                sample(Scores(**broken), 3, seed=1)
+
+
 def test_draw_never_takes_a_forbidden_city_even_at_the_top_of_the_range() -> None:
     rows = torch.tensor([[0.0, 1.0, -torch.inf], [-torch.inf, 0.0, -torch.inf]])
-    assert draw(rows, torch.tensor([1 - 2.0**-52] * 2, dtype=torch.float64)).tolist() == [1, 1]
-    assert draw(rows, torch.zeros(2, dtype=torch.float64)).tolist() == [0, 1]
+    targets = torch.tensor([[0, 1, 2], [5, 16, 31]])
+    assert draw(rows, lanes(targets), torch.tensor([1 - 2.0**-52] * 2, dtype=torch.float64)).tolist() == [
+        1,
+        1,
+    ]
+    assert draw(rows, lanes(targets), torch.zeros(2, dtype=torch.float64)).tolist() == [0, 1]
+
+
+def test_draws_pass_the_cities_lane_by_lane() -> None:
+    rows = torch.zeros(1, 5)
+    targets = torch.tensor([[0, 1, 16, 17, 32]])
+    found = [int(draw(rows, lanes(targets), torch.tensor([(k + 0.5) / 5])).item()) for k in range(5)]
+    assert [int(targets[0, column]) for column in found] == [0, 16, 32, 1, 17]
 
 
 def test_rollout_is_samples_then_greedy() -> None:

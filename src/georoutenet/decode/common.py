@@ -97,20 +97,20 @@ def prepare(
     if not temperature > 0:
         raise InputError(f"temperature must be greater than 0, got {temperature}")
     device = scores.start.device
-    first = _cities(start, "start", batch, n, device)
     last = _cities(end, "end", batch, n, device)
-    if n > 1 and bool(((first == last) & (first >= 0)).any()):
+    first = last if start is None and end is None else _cities(start, "start", batch, n, device)
+    if start is not None and end is not None and n > 1 and bool((first == last).any()):
         raise InputError(f"start and end are the same city {start}; a tour visits each city once")
     if n == 1:
         last = torch.full_like(last, -1)
 
-    cities = torch.arange(n, device=device)
-    log_start = scores.start.detach().float()
-    forbidden = (cities == last[:, None]) | ((first >= 0)[:, None] & (cities != first[:, None]))
+    log_start = scores.start.detach().float().clamp(min=FLOOR)
     if temperature != 1.0 or start is not None or end is not None:
-        log_start = (log_start.clamp(min=FLOOR) / temperature).masked_fill(forbidden, -torch.inf)
+        cities = torch.arange(n, device=device)
+        forbidden = (cities == last[:, None]) | ((first >= 0)[:, None] & (cities != first[:, None]))
+        log_start = (log_start / temperature).masked_fill(forbidden, -torch.inf)
         log_start = torch.log_softmax(log_start.double(), dim=1).float()
-    log_start = log_start.clamp(min=FLOOR).masked_fill(forbidden, -torch.inf)
+        log_start = log_start.clamp(min=FLOOR).masked_fill(forbidden, -torch.inf)
 
     logits, neighbors, pairs, points = scores.logits.detach().float(), scores.neighbors, None, None
     if neighbors is not None:

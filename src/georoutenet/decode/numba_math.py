@@ -1,4 +1,4 @@
-"""What the CPU kernels share: the random hash, the arg-max, and exponentials as vector code."""
+"""What the CPU kernels share: the random hash, and exponentials as vector code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ LANES = 32
 """Rows padded to a multiple of this have no remainder that would be summed one by one."""
 
 _GOLDEN, _M1, _M2 = uint64(GOLDEN), uint64(MULTIPLIERS[0]), uint64(MULTIPLIERS[1])
-_ALWAYS, _NEVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 _LOWEST_BITS = -int(np.float32(-FLOOR).view(np.int32))
 _LOG2_E, _LN2_HIGH, _LN2_LOW = math.log2(math.e), 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _ROUND = 1.5 * 2.0**52  # adding this rounds to whole numbers and leaves them in the lowest bits
@@ -49,12 +48,6 @@ def has_nan(row: Any) -> bool:
         if math.isnan(row[j]):
             return True
     return False
-
-
-@njit(cache=True, nogil=True)
-def allow(gate: Any, g: int, city: int, allowed: bool) -> None:
-    """Open or close the gate of one city in row ``g`` for ``largest``."""
-    gate[g, city] = _ALWAYS if allowed else _NEVER
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -121,24 +114,11 @@ def exact_weights(scores: Any, i: int, mask: Any, w: int, weights: Any) -> float
 
 
 @njit(cache=True, nogil=True)
-def largest(bits: Any, b: int, i: int, gate: Any, g: int) -> int:
-    """The lowest index of the largest allowed float32 in ``bits[b, i]`` (int32); -1 when there is none.
-
-    Floats are compared as integers of the same order with their index in the low half: LLVM makes vector
-    code of an integer maximum, not of a floating-point arg-max.
-    """
-    best = np.int64(_NEVER)
-    for j in range(bits.shape[2]):
-        sign = bits[b, i, j] >> np.int32(31)
-        ordered = ((bits[b, i, j] & np.int32(0x7FFFFFFF)) ^ sign) - sign
-        key = (np.int64(max(ordered, _LOWEST_BITS)) << np.int64(32)) - np.int64(j)
-        best = max(best, min(key, gate[g, j]))
-    return -1 if best == _NEVER else int(-best & np.int64(0xFFFFFFFF))
-
-
-@njit(cache=True, nogil=True)
 def row_top(bits: Any, b: int, i: int) -> float:
-    """The largest score of a row, but at least ``LOWEST``; by integers, as in ``largest``."""
+    """The largest score of a row, but at least ``LOWEST``.
+
+    Floats are compared as integers of the same order: LLVM makes vector code of an integer maximum.
+    """
     best = np.int32(_LOWEST_BITS)
     for j in range(bits.shape[2]):
         sign = np.int32(bits[b, i, j] >> np.int32(31))

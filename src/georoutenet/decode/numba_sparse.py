@@ -16,6 +16,7 @@ from numba import njit
 
 from georoutenet.decode.common import Decoded, Task
 from georoutenet.decode.numba_math import LOWEST, tour_key, uniform
+from georoutenet.decode.randomness import LANES
 from georoutenet.decode.sparse import fallback_size, pair_scores
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
@@ -151,7 +152,7 @@ def _nearest(grid: Grid, b: int, tour: int, city: int, squares: Any, cities: Any
 
 
 @njit(cache=True, nogil=True)
-def _choose(logits: Any, count: int, weights: Any, greedy: bool, chance: float) -> Any:
+def _choose(options: Any, logits: Any, count: int, weights: Any, greedy: bool, chance: float) -> Any:
     """Index of the chosen one of ``count`` logits, and its log-probability; -1 for NaN."""
     best = 0
     for k in range(count):
@@ -167,13 +168,28 @@ def _choose(logits: Any, count: int, weights: Any, greedy: bool, chance: float) 
         total += weights[k]
     chosen = best
     if not greedy:
-        target, running = chance * total, 0.0
-        for k in range(count):
+        chosen = _drawn(options, count, weights, chance * total)
+    return chosen, np.float64(logits[chosen]) - top - math.log(total)
+
+
+@njit(cache=True, nogil=True)
+def _drawn(options: Any, count: int, weights: Any, target: float) -> int:
+    """Where the sum of the weights passes ``target``, over the cities lane by lane as in ``numba_tours``."""
+    sums = np.zeros(LANES)
+    for k in range(count):
+        sums[options[k] % LANES] += weights[k]
+    lane, running = 0, 0.0
+    while lane < LANES - 1 and running + sums[lane] <= target:
+        running += sums[lane]
+        lane += 1
+    chosen = 0
+    for k in range(count):
+        if options[k] % LANES == lane and weights[k] > 0.0:
+            chosen = k
             running += weights[k]
             if running > target:
-                chosen = k
                 break
-    return chosen, np.float64(logits[chosen]) - top - math.log(total)
+    return chosen
 
 
 @njit(cache=True, nogil=True)
@@ -236,7 +252,7 @@ def _advance(
                                 found += 1
                     progress.waiting[tour] = found
                     break
-            chosen, chance = _choose(scores, count, weights, greedy, uniform(key, step))
+            chosen, chance = _choose(options, scores, count, weights, greedy, uniform(key, step))
             if chosen < 0:
                 return False
             city = options[chosen]

@@ -1,4 +1,4 @@
-"""Greedy and sampled tours on the CPU: one tour after the other, each row of scores touched once.
+"""Greedy and sampled tours on the CPU: several tours in turns, each row of scores touched once.
 
 Kernels release the GIL and work on a range of tours, so that ordinary threads share a batch. (Numba's own
 parallel loops compile several times longer, may not be entered from two threads or after a fork, and their
@@ -14,26 +14,61 @@ import numpy as np
 import torch
 from numba import njit
 
-from georoutenet.decode.common import Decoded, Task
-from georoutenet.decode.numba_math import (
-    LANES,
-    LOWEST,
-    TINY,
-    allow,
-    exact_weights,
+from georoutenet.decode.common import FLOOR, Decoded, Task
+from georoutenet.decode.numba_math import LOWEST, tour_key, uniform
+from georoutenet.decode.numba_simd import (
+    ALLOWED,
+    CLOSED,
+    FORBIDDEN,
+    OPEN,
+    draw,
     exponentials,
-    has_nan,
-    largest,
+    first_largest,
     masked_sum,
-    row_top,
-    tour_key,
-    uniform,
 )
+from georoutenet.decode.randomness import LANES
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
 TOGETHER = 8
 """Tours that advance in turns: a step waits for its row of scores, and the others fill the wait."""
+WEIGHTS = 1 << 21
+"""Bytes for the weights of instances whose tours advance together, where one alone does not take more."""
+FAINT = 1e-20
+"""Below this a sum of float32 weights may have lost terms to underflow: the row is done again."""
+
+
+@njit(cache=True, nogil=True)
+def _whole(rows: int, n: int, columns: int, yes: Any, no: Any) -> Any:
+    """Gates or masks of tours before the first step, with a block to spare behind the last."""
+    every = np.full(rows * columns + LANES, no)
+    for row in range(rows):
+        every[row * columns : row * columns + n] = yes
+    return every
+
+
+@njit(cache=True, nogil=True)
+def _largest(scores: Any, at: int, n: int, columns: int, gate: Any, gate_at: int) -> int:
+    """The arg-max of the open scores, where those below the floor are equal to it; -1 for NaN."""
+    best = first_largest(scores, at, gate, gate_at, columns)
+    if best < n and scores[at + best] > LOWEST:
+        return best
+    best = -1
+    for j in range(n):
+        if gate[gate_at + j] == OPEN:
+            if math.isnan(scores[at + j]):
+                return -1
+            if best < 0 or max(scores[at + j], LOWEST) > max(scores[at + best], LOWEST):
+                best = j
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _first_city(start: Any, b: int, n: int, columns: int, gate: Any) -> int:
+    """The most probable start; -1 for NaN. A forbidden one, -inf, is not as good as one at the floor."""
+    for j in range(n):
+        gate[j] = CLOSED if start[b, j] == -np.inf else OPEN
+    return _largest(start.reshape(-1), b * columns, n, columns, gate, 0)
 
 
 @njit(cache=True, nogil=True)
@@ -41,153 +76,183 @@ def _greedy(
     low: int, high: int, start: Any, logits: Any, end: Any, want: bool, tours: Any, chances: Any
 ) -> bool:
     """Arg-max tours of the instances in [low, high); False when a score was not a number."""
-    n = start.shape[1]
-    start_bits, bits = start.view(np.int32).reshape(-1, 1, n), logits.view(np.int32)
-    gate, mask = np.empty((TOGETHER, n), np.int64), np.empty((TOGETHER, n), np.uint8)
-    weights, scratch = np.empty((1, n)), np.empty(n)
+    n, columns = logits.shape[1], logits.shape[2]
+    padded = (columns + LANES - 1) // LANES * LANES
+    flat, out = logits.reshape(-1), tours.reshape(-1)
+    gates, masks = (
+        _whole(TOGETHER, n, columns, OPEN, CLOSED),
+        _whole(TOGETHER, n, columns, ALLOWED, FORBIDDEN),
+    )
+    gate, mask, one = gates.copy(), masks.copy(), _whole(1, n, columns, OPEN, CLOSED)
+    weights, city = np.zeros(padded, np.float32), np.empty(TOGETHER, np.int64)
+    chance, product = np.empty(TOGETHER), np.empty(TOGETHER)
     for base in range(low, high, TOGETHER):
         group = min(TOGETHER, high - base)
+        gate[:], mask[:] = gates, masks
         for g in range(group):
             b = base + g
-            for j in range(n):
-                allow(gate, g, j, start[b, j] != -np.inf)
-            city = largest(start_bits, b, 0, gate, g)
-            if math.isnan(start[b, city]):
+            city[g] = _first_city(start, b, n, columns, one)
+            if city[g] < 0:
                 return False
-            chances[b] = start[b, city]
-            for j in range(n):
-                mask[g, j] = j != city and (j != end[b] or n == 2)
-                allow(gate, g, j, mask[g, j] > 0)
-            tours[b, 0] = city
+            out[b * n] = city[g]
+            chance[g], product[g] = start[b, city[g]], 1.0
+            gate[g * columns + city[g]], mask[g * columns + city[g]] = CLOSED, FORBIDDEN
+            if end[b] >= 0:
+                gate[g * columns + end[b]], mask[g * columns + end[b]] = CLOSED, FORBIDDEN
         for step in range(1, n):
+            if step == n - 1:
+                for g in range(group):
+                    if end[base + g] >= 0:
+                        gate[g * columns + end[base + g]] = OPEN
+                        mask[g * columns + end[base + g]] = ALLOWED
             for g in range(group):
-                b = base + g
-                city = tours[b, step - 1]
-                if step == n - 1 and end[b] >= 0:
-                    allow(gate, g, end[b], True)
-                    mask[g, end[b]] = 1
-                following = largest(bits, b, city, gate, g)
-                top = logits[b, city, following]
-                if math.isnan(top):
+                at = ((base + g) * n + city[g]) * columns
+                following = _largest(flat, at, n, columns, gate, g * columns)
+                if following < 0:
                     return False
                 if want:
                     # The largest allowed logit has weight 1, so the sum cannot underflow.
-                    exponentials(logits, b, city, np.float64(max(top, LOWEST)), weights, 0, scratch)
-                    chances[b] -= np.float32(math.log(masked_sum(weights, 0, mask, g)))
-                tours[b, step] = following
-                allow(gate, g, following, False)
-                mask[g, following] = 0
+                    exponentials(flat, at, max(flat[at + following], LOWEST), columns, weights, 0)
+                    product[g] *= masked_sum(weights, 0, mask, g * columns, padded)
+                    if product[g] > 1e250:  # one logarithm for many steps
+                        chance[g] -= math.log(product[g])
+                        product[g] = 1.0
+                    mask[g * columns + following] = FORBIDDEN
+                city[g] = following
+                out[(base + g) * n + step] = following
+                gate[g * columns + following] = CLOSED
+        if want:
+            for g in range(group):
+                chances[base + g] = chance[g] - math.log(product[g])
     return True
 
 
 @njit(cache=True, nogil=True)
-def _segment_sums(segments: Any, row: int, mask: Any, g: int, sums: Any) -> float:
-    """Sums of the allowed weights in each segment of a row, and their total."""
-    count, total = sums.shape[0], 0.0
-    for k in range(count):
-        sums[k] = masked_sum(segments, row * count + k, mask, g * count + k)
-        total += sums[k]
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _allowed(weights: Any, row: int, mask: Any, g: int, j: int) -> float:
-    return weights[row, j] * np.float64(mask[g, j])  # a product, because a choice would become a branch
-
-
-@njit(cache=True, nogil=True)
-def _draw(weights: Any, row: int, mask: Any, g: int, sums: Any, target: float) -> int:
-    """The allowed city where the running sum of weights passes ``target``; -1 when there is none."""
-    running, segment = 0.0, 0
-    while segment < sums.shape[0] - 1 and running + sums[segment] <= target:
-        running += sums[segment]
-        segment += 1
-    # The sum rises only at allowed cities, so it is enough to watch it: a branch that is nearly always
-    # predicted, where asking for each city whether it is allowed is not. Four at a time, because additions
-    # that wait for each other are what this loop would spend its time on.
-    place = segment * LANES
-    while place < weights.shape[1] - 4:
-        near = _allowed(weights, row, mask, g, place) + _allowed(weights, row, mask, g, place + 1)
-        far = _allowed(weights, row, mask, g, place + 2) + _allowed(weights, row, mask, g, place + 3)
-        if running + (near + far) > target:
-            break
-        running += near + far
-        place += 4
-    for j in range(place, weights.shape[1]):
-        running += _allowed(weights, row, mask, g, j)
-        if running > target:
-            return j
-    # Rounding may leave the target just above the sum: then it is the last city of positive weight.
-    for j in range(weights.shape[1] - 1, -1, -1):
-        if mask[g, j] > 0 and weights[row, j] > 0.0:
-            return j
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _fill_weights(b: int, start: Any, logits: Any, weights: Any, mask: Any, scratch: Any) -> bool:
+def _fill_weights(
+    b: int, start: Any, logits: Any, gate: Any, flat: Any, weights: Any, slot: int, padded: int
+) -> bool:
     """Rows of ``exp(z - largest)`` and, after them, the start's; False when a score is not a number."""
-    n = start.shape[1]
-    bits = logits.view(np.int32)
-    for i in range(n):
-        exponentials(logits, b, i, row_top(bits, b, i), weights, i, scratch)
+    n, columns = logits.shape[1], logits.shape[2]
+    first = _first_city(start, b, n, columns, gate)
+    if first < 0:
+        return False
+    starts, at = start.reshape(-1), (slot * (n + 2) + n) * padded
+    exponentials(starts, b * columns, max(start[b, first], LOWEST), columns, weights, at)
     for j in range(n):
-        mask[0, j] = 0 if start[b, j] == -np.inf else 1
-    exact_weights(start, b, mask, 0, weights[n : n + 1])
-    return not has_nan(start[b])
+        if start[b, j] == -np.inf:
+            weights[at + j] = 0.0
+        gate[j] = OPEN
+    for i in range(n):
+        at = (b * n + i) * columns
+        gate[i] = OPEN if n == 1 else CLOSED  # what a city thinks of itself does not matter
+        best = _largest(flat, at, n, columns, gate, 0)
+        gate[i] = OPEN
+        if best < 0:
+            return False
+        exponentials(flat, at, max(flat[at + best], LOWEST), columns, weights, (slot * (n + 2) + i) * padded)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _exact_weights(scores: Any, at: int, n: int, mask: Any, mask_at: int, weights: Any, out: int) -> bool:
+    """Weights relative to the largest allowed score, for rows that underflow; False for NaN."""
+    top = -np.inf
+    for j in range(n):
+        if math.isnan(scores[at + j]):
+            return False
+        if mask[mask_at + j] != FORBIDDEN:
+            top = max(top, np.float64(max(scores[at + j], LOWEST)))
+    for j in range(n):
+        if mask[mask_at + j] != FORBIDDEN:
+            weights[out + j] = math.exp(np.float64(max(scores[at + j], LOWEST)) - top)
+        else:
+            weights[out + j] = 0.0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _last_of_lane(weights: Any, at: int, mask: Any, mask_at: int, city: int, size: int) -> int:
+    """The last city of positive weight in the lane of a draw that rounding left above all of them."""
+    while city >= size or mask[mask_at + city] == FORBIDDEN or weights[at + city] == 0.0:
+        city -= LANES
+    return city
 
 
 @njit(cache=True, nogil=True)
 def _sample(
-    low: int, high: int, start: Any, logits: Any, end: Any, seed: Any, tours: Any, chances: Any
+    low: int,
+    high: int,
+    together: int,
+    start: Any,
+    logits: Any,
+    end: Any,
+    seed: Any,
+    tours: Any,
+    chances: Any,
 ) -> bool:
-    """Sampled tours of the instances and groups of samples in [low, high); False for NaN."""
-    n = start.shape[1]
+    """Sampled tours of the groups in [low, high), each of some samples of ``together`` instances.
+
+    False when a score was not a number.
+    """
+    batch, n, columns = logits.shape
     samples = tours.shape[1]
-    groups = (samples + TOGETHER - 1) // TOGETHER
-    padded = (n + LANES - 1) // LANES * LANES
-    weights = np.zeros((n + 2, padded))  # a row for each city, one for the start, one to spare
-    mask = np.zeros((TOGETHER, padded), np.uint8)
-    segments, mask_segments = weights.reshape(-1, LANES), mask.reshape(-1, LANES)
-    sums, scratch, spare = np.empty(padded // LANES), np.empty(n), weights[n + 1 :]
-    key, product = np.empty(TOGETHER, np.uint64), np.empty(TOGETHER)
+    some = min(samples, TOGETHER)
+    parts = (samples + some - 1) // some
+    padded = (columns + LANES - 1) // LANES * LANES
+    flat = logits.reshape(-1)
+    # For each instance a row for each city, one for the start, and one to spare. What pads a row is zero.
+    weights = np.zeros(together * (n + 2) * padded, np.float32)
+    every, gate = _whole(together * some, n, columns, ALLOWED, FORBIDDEN), _whole(1, n, columns, OPEN, CLOSED)
+    mask = every.copy()
+    sums = np.zeros(LANES + 1)
+    most = together * some
+    key, product, chance = np.empty(most, np.uint64), np.empty(most), np.empty(most)
+    city, home, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    out = tours.reshape(-1)
     prepared = -1
-    for flat in range(low, high):
-        b, first = flat // groups, flat % groups * TOGETHER
-        group = min(TOGETHER, samples - first)
-        if b != prepared:
-            prepared = b
-            if not _fill_weights(b, start, logits, weights, mask, scratch):
-                return False
-        for g in range(group):
-            mask[g, :n] = 1
-            key[g] = tour_key(seed, b, first + g)
-            product[g] = 1.0
-            chances[b, first + g] = 0.0
-        for step in range(n):
-            for g in range(group):
-                m = first + g
-                if step == n - 1 and end[b] >= 0:
-                    mask[g, end[b]] = 1
-                city = n if step == 0 else tours[b, m, step - 1]
-                row, total = city, _segment_sums(segments, city, mask_segments, g, sums)
-                if not total > TINY and step > 0:
-                    if has_nan(logits[b, city]):
-                        return False
-                    exact_weights(logits[b], city, mask, g, spare)
-                    row, total = n + 1, _segment_sums(segments, n + 1, mask_segments, g, sums)
-                city = _draw(weights, row, mask, g, sums, uniform(key[g], step) * total)
-                if city < 0:
+    for number in range(low, high):
+        base, first = number // parts * together, number % parts * some
+        count = min(first + some, samples) - first
+        if base != prepared:
+            prepared = base
+            for slot in range(min(together, batch - base)):
+                if not _fill_weights(base + slot, start, logits, gate, flat, weights, slot, padded):
                     return False
-                # One logarithm for many steps: the product is taken while it is far from underflow.
-                product[g] *= weights[row, city] / total
-                if product[g] < 1e-200 or step == n - 1:
-                    chances[b, m] += math.log(product[g])
+        group = min(together, batch - base) * count
+        for g in range(group):
+            slot, m = g // count, first + g % count
+            key[g], product[g], chance[g] = tour_key(seed, base + slot, m), 1.0, 0.0
+            home[g] = slot * (n + 2) * padded  # where the weights of its instance begin
+            place[g] = ((base + slot) * samples + m) * n
+            city[g] = n  # the row of the start
+        mask[:] = every
+        for step in range(n):
+            if step == 1 or step == n - 1:
+                for g in range(group):
+                    last = end[base + g // count]
+                    if last >= 0:
+                        mask[g * columns + last] = ALLOWED if step == n - 1 else FORBIDDEN
+            for g in range(group):
+                at = home[g] + city[g] * padded
+                draws = uniform(key[g], step)
+                total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
+                if not total > FAINT and step > 0:
+                    source = ((base + g // count) * n + city[g]) * columns
+                    at = home[g] + (n + 1) * padded
+                    if not _exact_weights(flat, source, n, mask, g * columns, weights, at):
+                        return False
+                    total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
+                if following >= padded:
+                    following = _last_of_lane(weights, at, mask, g * columns, following, padded)
+                product[g] *= np.float64(weights[at + following]) / total
+                if product[g] < 1e-200:  # one logarithm for many steps
+                    chance[g] += math.log(product[g])
                     product[g] = 1.0
-                tours[b, m, step] = city
-                mask[g, city] = 0
-                if step == 0 and end[b] >= 0:
-                    mask[g, end[b]] = 0
+                out[place[g] + step] = following
+                city[g] = following
+                mask[g * columns + following] = FORBIDDEN
+        for g in range(group):
+            chances[base + g // count, first + g % count] = chance[g] + math.log(product[g])
     return True
 
 
@@ -196,30 +261,31 @@ def _checked(good: list[bool]) -> None:
         raise InputError("the scores hold values that are not numbers (NaN)")
 
 
+def _arrays(task: Task) -> tuple[Any, Any, Any]:
+    """Start, logits and end; rows have at least ``LANES`` columns, as vector code needs them."""
+    start, logits = task.start, task.logits
+    missing = LANES - task.shape[1]
+    if missing > 0:
+        start, logits = (torch.nn.functional.pad(part, (0, missing), value=FLOOR) for part in (start, logits))
+    return start.numpy(), logits.numpy(), task.end.numpy()
+
+
 def greedy(task: Task, *, log_probabilities: bool = True) -> Decoded:
     """Arg-max tours, equal to ``reference.greedy``."""
     batch, n = task.shape
-    tours = torch.empty(batch, 1, n, dtype=torch.int64)
-    chances = torch.empty(batch, 1)
-    arrays = task.start.numpy(), task.logits.numpy(), task.end.numpy()
-    out = tours[:, 0].numpy(), chances[:, 0].numpy()
-    _checked(in_ranges(batch, lambda low, high: _greedy(low, high, *arrays, log_probabilities, *out)))
-    return Decoded(tours, chances if log_probabilities else None)
+    tours, chances = np.empty((batch, 1, n), np.int64), np.empty((batch, 1), np.float32)
+    arrays = (*_arrays(task), log_probabilities, tours[:, 0], chances[:, 0])
+    _checked(in_ranges(batch, lambda low, high: _greedy(low, high, *arrays)))
+    return Decoded(torch.from_numpy(tours), torch.from_numpy(chances) if log_probabilities else None)
 
 
 def sample(task: Task, samples: int, seed: int) -> Decoded:
     """Sampled tours, equal to ``reference.sample`` for the same seed."""
     batch, n = task.shape
-    tours = torch.empty(batch, samples, n, dtype=torch.int64)
-    chances = torch.empty(batch, samples)
-    arrays = (
-        task.start.numpy(),
-        task.logits.numpy(),
-        task.end.numpy(),
-        np.uint64(seed & ((1 << 64) - 1)),
-        tours.numpy(),
-        chances.numpy(),
-    )
-    groups = -(-samples // TOGETHER)
-    _checked(in_ranges(batch * groups, lambda low, high: _sample(low, high, *arrays)))
-    return Decoded(tours, chances)
+    tours, chances = np.empty((batch, samples, n), np.int64), np.empty((batch, samples), np.float32)
+    arrays = (*_arrays(task), np.uint64(seed & ((1 << 64) - 1)), tours, chances)
+    room = WEIGHTS // (4 * (n + 2) * max(n, LANES))
+    together = max(1, min(room, TOGETHER // samples, batch))
+    groups = -(-batch // together) * -(-samples // TOGETHER)
+    _checked(in_ranges(groups, lambda low, high: _sample(low, high, together, *arrays)))
+    return Decoded(torch.from_numpy(tours), torch.from_numpy(chances))

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from georoutenet.errors import InputError
 
+LANES = 16
+"""A draw passes the cities lane by lane, 0, 16, 32, ..., 1, 17, ...: that order suits vector code."""
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 

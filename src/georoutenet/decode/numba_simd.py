@@ -1,0 +1,249 @@
+"""Vector code for the CPU kernels: arg-max, exponentials and draws of a row, sixteen cities at a time.
+
+Compilers make no vector code of an arg-max, and of other loops over a row of 50 cities little more than its
+remainder. So these few operations are written as LLVM vectors, which every processor has in some width. A
+row's last sixteen cities are the last block, whatever it shares with the one before: nothing is left over,
+and rows need no padding. Arrays are flat, with the place where a row begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending
+from numba.core import cgutils, types
+
+from georoutenet.decode.common import FLOOR
+from georoutenet.decode.randomness import LANES
+
+intrinsic: Any = extending.intrinsic  # its type does not say what a call to the result looks like
+
+_I32, _I64, _F32, _F64 = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+_INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
+_HALF_FLOATS, _DOUBLES = ir.VectorType(_F32, LANES // 2), ir.VectorType(_F64, LANES // 2)
+_INT_MAX = 2**31 - 1
+
+OPEN, CLOSED = np.float32(np.inf), np.float32(-np.inf)
+"""What a gate says of a city: a limit to its score."""
+ALLOWED, FORBIDDEN = np.int32(-1), np.int32(0)
+"""What a mask says of a city: the bits that stay of its weight."""
+
+
+def _all(value: float, kind: Any) -> Any:
+    """A vector that holds one constant."""
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _spread(b: Any, value: Any, kind: Any) -> Any:
+    """A vector that holds one value."""
+    nothing = ir.Constant(kind, ir.Undefined)
+    single = b.insert_element(nothing, value, ir.Constant(_I32, 0))
+    return b.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(_I32, kind.count), [0] * kind.count))
+
+
+def _call(b: Any, name: str, result: Any, *arguments: Any, fastmath: tuple[str, ...] = ()) -> Any:
+    """An operation that LLVM knows by name."""
+    of = arguments[0].type
+    element = {_I32: "i32", _F32: "f32", _F64: "f64"}[of.element]
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    function = cgutils.get_or_insert_function(b.module, kind, f"llvm.{name}.v{of.count}{element}")
+    return b.call(function, arguments, fastmath=fastmath)
+
+
+def _at(context: Any, b: Any, kind: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Where a vector lies in an array."""
+    place = b.gep(context.make_array(kind)(context, b, array).data, [index])
+    return b.bitcast(place, vector.as_pointer())
+
+
+def _blocks(b: Any, n: Any, body: Callable[[Any], None]) -> None:
+    """Run ``body(first)`` for blocks that cover ``n`` cities; the last begins ``LANES`` before the end."""
+    size = ir.Constant(_I64, LANES)
+    last = b.sub(n, size)
+    with cgutils.for_range(b, b.sdiv(b.add(n, ir.Constant(_I64, LANES - 1)), size)) as loop:
+        first = b.mul(loop.index, size)
+        body(b.select(b.icmp_signed("<", first, last), first, last))
+
+
+@intrinsic
+def first_largest(typing: Any, scores: Any, at: Any, gate: Any, gate_at: Any, n: Any) -> Any:
+    """The lowest index of the largest float32 where the gate (float32) is ``OPEN``.
+
+    Not a number counts as the largest. ``INT_MAX`` when nothing above -inf is open. ``n`` is at least
+    ``LANES``.
+    """
+    signature = types.int64(scores, types.int64, gate, types.int64, types.int64)
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        scores, at, gate, gate_at, n = given
+        kinds = signature.args
+        best = cgutils.alloca_once_value(b, _all(-math.inf, _FLOATS))
+        where = cgutils.alloca_once_value(b, _all(_INT_MAX, _INTS))
+
+        def body(first: Any) -> None:
+            x = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
+            limit = b.load(_at(context, b, kinds[2], gate, b.add(gate_at, first), _FLOATS), align=4)
+            x = b.select(b.fcmp_ordered("<", x, limit), x, limit)
+            old = b.load(best)
+            better = b.fcmp_ordered(">", x, old)
+            lanes = ir.Constant(_INTS, list(range(LANES)))
+            index = b.add(_spread(b, b.trunc(first, _I32), _INTS), lanes)
+            b.store(b.select(better, x, old), best)
+            b.store(b.select(better, index, b.load(where)), where)
+
+        _blocks(b, n, body)
+        top = _call(b, "vector.reduce.fmax", _F32, b.load(best), fastmath=("nnan", "nsz"))
+        is_top = b.fcmp_ordered("==", b.load(best), _spread(b, top, _FLOATS))
+        lowest = b.select(is_top, b.load(where), _all(_INT_MAX, _INTS))
+        return b.sext(_call(b, "vector.reduce.smin", _I32, lowest), _I64)
+
+    return signature, generate
+
+
+def _exponential(b: Any, x: Any) -> Any:
+    """exp of float32 lanes at most 0 to a unit or two in the last place; below -86 that of -86."""
+
+    def fused(x: Any, y: Any, z: Any) -> Any:
+        return _call(b, "fma", _FLOATS, x, y, z)
+
+    x = b.select(b.fcmp_ordered(">", x, _all(-86.0, _FLOATS)), x, _all(-86.0, _FLOATS))
+    shift = _all(1.5 * 2.0**23, _FLOATS)  # adding this rounds, and leaves whole numbers in the lowest bits
+    rounded = fused(x, _all(_single(math.log2(math.e)), _FLOATS), shift)
+    whole = b.fsub(rounded, shift)
+    high = _single(0.693359375)
+    rest = fused(whole, _all(-high, _FLOATS), x)
+    rest = fused(whole, _all(_single(high - math.log(2.0)), _FLOATS), rest)
+    power = _all(_single(1 / math.factorial(7)), _FLOATS)
+    for k in range(6, -1, -1):
+        power = fused(power, rest, _all(_single(1 / math.factorial(k)), _FLOATS))
+    exponent = b.shl(b.bitcast(rounded, _INTS), _all(23, _INTS))
+    return b.bitcast(b.add(b.bitcast(power, _INTS), exponent), _FLOATS)
+
+
+def _single(value: float) -> float:
+    return float(np.float32(value))
+
+
+@intrinsic
+def exponentials(typing: Any, scores: Any, at: Any, top: Any, n: Any, out: Any, out_at: Any) -> Any:
+    """``out[j] = exp(min(scores[j] - top, 0))``, float32, for scores of at least ``FLOOR``.
+
+    Below ``exp(-86)`` it is that. ``n`` is at least ``LANES``.
+    """
+    signature = types.void(scores, types.int64, types.float32, types.int64, out, types.int64)
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        scores, at, top, n, out, out_at = given
+        kinds = signature.args
+        tops = _spread(b, top, _FLOATS)
+
+        def body(first: Any) -> None:
+            z = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
+            floor = _all(_single(FLOOR), _FLOATS)
+            x = b.fsub(b.select(b.fcmp_ordered(">", z, floor), z, floor), tops)
+            x = b.select(b.fcmp_ordered("<", x, _all(0.0, _FLOATS)), x, _all(0.0, _FLOATS))
+            place = _at(context, b, kinds[4], out, b.add(out_at, first), _FLOATS)
+            b.store(_exponential(b, x), place, align=4)
+
+        _blocks(b, n, body)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _lane_sums(context: Any, b: Any, kinds: Any, given: Any) -> list[Any]:
+    """Float64 sums of float32 weights where the mask allows, each lane on its own, as two halves."""
+    weights, at, mask, mask_at, size = given
+    ints = ir.VectorType(_I32, LANES // 2)
+    sums = [cgutils.alloca_once_value(b, _all(0.0, _DOUBLES)) for _ in range(2)]
+
+    def body(first: Any) -> None:
+        for part, total in enumerate(sums):
+            place = b.add(first, ir.Constant(_I64, part * LANES // 2))
+            w = b.load(_at(context, b, kinds[0], weights, b.add(at, place), ints), align=4)
+            allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), ints), align=4)
+            w = b.bitcast(b.and_(w, allowed), _HALF_FLOATS)
+            b.store(b.fadd(b.load(total), b.fpext(w, _DOUBLES)), total)
+
+    _blocks(b, size, body)
+    return [b.load(total) for total in sums]
+
+
+def _moved(b: Any, vector: Any, distance: int) -> Any:
+    """A vector's elements moved up, with zeros below them."""
+    half = vector.type.count
+    order = [half + k - distance if k >= distance else 0 for k in range(half)]
+    kind = ir.VectorType(_I32, half)
+    return b.shuffle_vector(_all(0.0, vector.type), vector, ir.Constant(kind, order))
+
+
+@intrinsic
+def masked_sum(typing: Any, weights: Any, at: Any, mask: Any, mask_at: Any, size: Any) -> Any:
+    """Sum in float64 of float32 weights where the mask allows; ``size`` is a multiple of ``LANES``."""
+    signature = types.float64(weights, types.int64, mask, types.int64, types.int64)
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        low, high = _lane_sums(context, b, signature.args, given)
+        both = b.fadd(low, high)
+        for distance in (4, 2, 1):
+            both = b.fadd(both, _moved(b, both, distance))
+        return b.extract_element(both, ir.Constant(_I32, LANES // 2 - 1))
+
+    return signature, generate
+
+
+@intrinsic
+def draw(
+    typing: Any, weights: Any, at: Any, mask: Any, mask_at: Any, size: Any, uniform: Any, sums: Any
+) -> Any:
+    """The total of ``masked_sum``, and the city where a running sum passes ``uniform`` of it.
+
+    The sum runs lane by lane; lane ``l`` holds the cities ``l``, ``l + LANES`` and so on. ``sums`` is scratch
+    for ``LANES + 1`` float64, the first of them zero. No branch depends on the weights: what lies below the
+    target is counted. Rounding may leave the target above all cities of the lane: then the city is ``size``
+    or more.
+    """
+    result = types.Tuple((types.float64, types.int64))
+    signature = result(weights, types.int64, mask, types.int64, types.int64, types.float64, sums)
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        *row, uniform, sums = given
+        kinds = signature.args
+        parts = _lane_sums(context, b, kinds, row)
+        base = _all(0.0, _DOUBLES)
+        for part, prefix in enumerate(parts):
+            for distance in (1, 2, 4):
+                prefix = b.fadd(prefix, _moved(b, prefix, distance))
+            parts[part] = prefix = b.fadd(prefix, base)
+            place = ir.Constant(_I64, 1 + part * LANES // 2)
+            b.store(prefix, _at(context, b, kinds[6], sums, place, _DOUBLES), align=8)
+            total = b.extract_element(prefix, ir.Constant(_I32, LANES // 2 - 1))
+            base = _spread(b, total, _DOUBLES)
+        target = b.fmul(uniform, total)
+        targets = _spread(b, target, _DOUBLES)
+        bits = ir.IntType(LANES // 2)
+        below = [b.bitcast(b.fcmp_ordered("<=", prefix, targets), bits) for prefix in parts]
+        lane = b.add(*(b.zext(b.ctpop(half), _I64) for half in below))
+
+        weights, at, mask, mask_at, size = row
+        running = cgutils.alloca_once_value(b, b.load(_at(context, b, kinds[6], sums, lane, _F64)))
+        city = cgutils.alloca_once_value(b, lane)
+
+        def body(first: Any) -> None:
+            place = b.add(first, lane)
+            w = b.load(_at(context, b, kinds[0], weights, b.add(at, place), _I32))
+            allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), _I32))
+            w = b.fpext(b.bitcast(b.and_(w, allowed), _F32), _F64)
+            now = b.fadd(b.load(running), w)
+            b.store(now, running)
+            passed = b.zext(b.fcmp_ordered("<=", now, target), _I64)
+            b.store(b.add(b.load(city), b.mul(passed, ir.Constant(_I64, LANES))), city)
+
+        _blocks(b, size, body)
+        return context.make_tuple(b, result, (total, b.load(city)))
+
+    return signature, generate
