@@ -7,8 +7,10 @@
     python benchmarks/solve.py start                        # a new process: georoutenet solve berlin52.tsp
 
 Limits are in CPU time of one thread, so that a busy machine does not decide the result; time for the network
-counts. fast-tsp measures wall-clock time and is given as much as that CPU time takes at the moment. LKH
-decides itself when it is done. Per-instance rows go to ``benchmarks/results/``.
+counts, and so does making a distance matrix. fast-tsp, OR-Tools and PyVRP measure wall-clock time and are
+given as much as that CPU time takes at the moment. LKH counts CPU time itself and starts anew until it is up;
+it looks at the clock only between trials. What each really took is in the rows that go to
+``benchmarks/results/``, with the share of a core that was to be had before. One core: ``taskset -c 1``.
 
     network+search   the default of ``solve``: network, beam or greedy, local search
     network          the network's tour as it is: one view, 1,000 beams (candidate lists above 300 cities)
@@ -36,6 +38,7 @@ import numpy as np
 import torch
 
 from georoutenet import Instance, gap, load_tsplib, solve, tour_length
+from georoutenet.evaluate.solvers import make_solver, rounded_distances
 from georoutenet.examples import thousand_cities
 from georoutenet.generate import uniform
 from georoutenet.improve import greedy_edge, improve, nearest_neighbor
@@ -55,6 +58,8 @@ COLUMNS = (
     "reference",
     "gap_percent",
     "cpu_s",
+    "wall_s",
+    "core_share",
     "limit_s",
     "commit",
     "date",
@@ -128,15 +133,19 @@ def lkh(instance: Instance, seconds: float) -> Tour:
 
     scale = None if instance.rule.is_integer else 1_000_000
     text = format_tsp(instance, scale=scale)
-    tour = solve_problem("RUNS = 1\nSEED = 1\nPROBLEM_FILE = :stdin:\n", text)
-    return np.asarray(tour, dtype=np.int64) - 1
+    settings = f"RUNS = 10000\nSEED = 1\nTOTAL_TIME_LIMIT = {seconds}\nPROBLEM_FILE = :stdin:\n"
+    return np.asarray(solve_problem(settings, text), dtype=np.int64) - 1
 
 
-def adapter(name: str) -> Contender:
+def on_matrix(name: str) -> Contender:
+    """A solver of ``georoutenet.evaluate`` on whole-number distances: the rule's own, or scaled to 10^7."""
+
     def run(instance: Instance, seconds: float) -> Tour:
-        from georoutenet.evaluate.solvers import make_solver
-
-        return make_solver(name, seconds=seconds).solve(instance.coordinates).tour
+        distances = instance.distance_matrix()
+        if not instance.rule.is_integer:
+            distances = rounded_distances(instance.normalized(), largest=10_000_000)
+        solver = make_solver(name, seconds=seconds / share_of_a_core["now"])
+        return np.asarray(solver.search_matrix(distances.astype(np.int64)))  # type: ignore[attr-defined]
 
     return run
 
@@ -149,10 +158,10 @@ CONTENDERS: dict[str, Contender] = {
     "candidates+search": candidates_and_search,
     "fast-tsp": fast_tsp,
     "LKH (elkai)": lkh,
-    "OR-Tools": adapter("or-tools"),
-    "PyVRP": adapter("pyvrp"),
+    "OR-Tools": on_matrix("or-tools"),
+    "PyVRP": on_matrix("pyvrp"),
 }
-DEFAULT = ("network+search", "network", "greedy+search", "nearest+search", "fast-tsp", "LKH (elkai)")
+DEFAULT = tuple(name for name in CONTENDERS if name != "candidates+search")
 
 
 def instances_of(name: str, count: int) -> Iterator[Instance]:
@@ -329,14 +338,15 @@ def main() -> None:
         found = {}
         for name in options.solvers:
             share_of_a_core["now"] = measure_share()
-            began = time.process_time()
+            began, started = time.process_time(), time.perf_counter()
             tour = CONTENDERS[name](instance, seconds)
-            found[name] = (tour_length(instance, tour), time.process_time() - began)
+            cpu, wall = time.process_time() - began, time.perf_counter() - started
+            found[name] = (tour_length(instance, tour), cpu, wall, share_of_a_core["now"])
         # Without a published optimum the best of all is the reference.
-        reference = min([length for length, _ in found.values()] + [instance.optimum or np.inf])
-        for name, (length, cpu) in found.items():
-            percent = round(gap(length, reference), 5)
-            rows.append((name, instance.name, instance.n, length, reference, percent, round(cpu, 3), *about))
+        reference = min([length for length, *_ in found.values()] + [instance.optimum or np.inf])
+        for name, (length, *times) in found.items():
+            row = (name, instance.name, instance.n, length, reference, round(gap(length, reference), 5))
+            rows.append((*row, *(round(value, 3) for value in times), *about))
         print(instance.name, {name: rows[k - len(found)][5] for k, name in enumerate(found)}, flush=True)
     _write(RESULTS / f"solve_{options.set}_{seconds:g}s.csv", COLUMNS, rows)
 

@@ -162,3 +162,18 @@ def test_progress(tmp_path: Path) -> None:
     assert last.get_ylabel() == "% above the last tour"
     with pytest.raises(InputError, match="no history"):
         plot_progress(instance(8), [])
+
+
+def test_progress_shows_the_search_and_no_ticks_on_top_of_each_other() -> None:
+    history = [Progress(3.0, 0, 0, 120.0), Progress(3.1, 9, 0, 100.5), Progress(3.2, 20, 0, 100.004)]
+    axes = plot_progress(instance(8, optimum=100.0), history, end=4.0).axes[0]
+    assert 2.5 < axes.get_xlim()[0] < 3.0  # loading took most of the time
+    assert axes.get_yticks().tolist() == [0.0, 0.01, 0.1, 1.0, 10.0]
+    early = plot_progress(instance(8, optimum=100.0), history, end=30.0).axes[0]
+    assert early.get_xlim()[0] == 0.0
+
+
+def test_probabilities_are_explained() -> None:
+    axes = plot_tour(instance(3), np.arange(3), edge_probabilities=np.eye(3)).axes[0]
+    assert "the network finds probable" in axes.get_xlabel()
+    assert plot_tour(instance(3), np.arange(3)).axes[0].get_xlabel() == ""

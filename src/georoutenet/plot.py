@@ -53,6 +53,9 @@ def plot_tour(
     if edge_probabilities is not None:
         _draw_probabilities(ax, points, edge_probabilities)
     _draw_tour(ax, points, order, closed, faint=edge_probabilities is not None)
+    if edge_probabilities is not None:
+        legend = "edges that the network finds probable, the wider the more"
+        ax.set_xlabel(legend, fontsize=9, color=PROBABILITY_COLOR)
     ax.set_title(_title(instance, order, closed) if title is None else title, fontsize=11, color="#222222")
     figure = cast("Figure", ax.figure)
     if path is not None:
@@ -245,10 +248,15 @@ def plot_progress(
         # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
         smallest = max(1e-3, float(percent[percent > 0].min()))
         ax.set_yscale("symlog", linthresh=smallest, linscale=0.4)
+        decades = range(math.ceil(math.log10(smallest)), math.floor(math.log10(percent.max())) + 1)
+        ax.set_yticks([0.0, *(10.0**k for k in decades)])  # those near zero would lie on top of it
+        ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set_ylim(0.0, None if percent.max() > 0 else 1.0)
-    ax.set_xlim(0.0, max(last, 1e-3))
-    ax.set_xlabel("seconds", fontsize=10)
+    # Where loading took most of the time, only the search is shown.
+    begin = 1.05 * seconds[0] - 0.05 * last if seconds[0] < last < 2 * seconds[0] else 0.0
+    ax.set_xlim(begin, max(last, 1e-3))
+    ax.set_xlabel("seconds since the call", fontsize=10)
     ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "best known"), fontsize=10)
     ax.grid(color="#e5e5e5", linewidth=0.6)
     for side in ("top", "right"):

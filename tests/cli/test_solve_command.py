@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,9 @@ def test_the_pure_neural_tour(folder: Path) -> None:
         (["cities30.csv", "--output", "tour.csv"], "several files need {name}"),
         (["--start", "99"], "cities20.csv: start must be a city in 0..19, got 99"),
         (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--probabilities"], "name one with --plot"),
+        (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
+        (["--output", "cities20.csv"], "would overwrite a file of cities"),
     ],
 )
 def test_errors(arguments: list[str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +128,45 @@ def test_errors(arguments: list[str], message: str, folder: Path, monkeypatch: p
     done = CliRunner().invoke(app, ["solve", "cities20.csv", *arguments])
     assert done.exit_code == 1
     assert message in f"{done.output} {done.exception}".replace("\n", " ")
+
+
+def run_here(*arguments: str, status: int = 0) -> Any:
+    """In this process, which has loaded everything."""
+    done = CliRunner().invoke(app, ["solve", *arguments])
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_files_of_one_name_do_not_overwrite_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "other").mkdir()
+    (folder / "other" / "cities20.csv").write_text((folder / "cities30.csv").read_text())
+    files = ["cities20.csv", "other/cities20.csv", "cities30.csv", "--max-seconds", "0.1"]
+    done = run_here(*files, "--output", "{name}.json", status=1)
+    assert "other/cities20.csv: has the name 'cities20' of cities20.csv" in done.output
+    assert read_tour(folder / "cities20.json", 20).shape == (20,)
+    assert run_here(*files).output.count("cities20") == 2  # no output, no harm
+
+
+def test_several_files_are_searched_side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order given, and with the tours that one worker finds."""
+    monkeypatch.chdir(folder)
+    files = ["cities30.csv", "five.tsp", "cities20.csv"]
+    one, three = (
+        json.loads(run_here(*files, "--json", "--workers", workers).stdout)["results"] for workers in "13"
+    )
+    assert [result["file"] for result in three] == files
+    assert [result["tour"] for result in one] == [result["tour"] for result in three]
+
+
+def test_probabilities_of_a_network_that_was_not_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    np.save("many.npy", np.random.default_rng(3).random((1001, 2)))
+    arguments = ["many.npy", "--max-seconds", "0.2", "--plot", "many.svg"]
+    assert "not asked above" in run_here(*arguments).output
+    size = (folder / "many.svg").stat().st_size
+    run_here(*arguments, "--probabilities")
+    assert (folder / "many.svg").stat().st_size > 2 * size
 
 
 def test_an_unknown_option_names_the_known_ones(folder: Path) -> None:
@@ -134,7 +177,7 @@ def test_an_unknown_option_names_the_known_ones(folder: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
     process = subprocess.Popen(
-        [*SOLVE, "cities20.csv", "cities30.csv", "--max-seconds", "5", "--output", "{name}.tour"],
+        [*SOLVE, "cities20.csv", "cities30.csv", "--max-seconds=5", "--workers=1", "--output", "{name}.tour"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

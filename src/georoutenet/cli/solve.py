@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -132,6 +133,7 @@ def _read(
 
     instances: list[tuple[str, Instance]] = []
     names: dict[str, str] = {}
+    existing = [file for file in files if Path(file).exists()]
     for file in dict.fromkeys(files):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GeoRouteNetWarning)
@@ -139,6 +141,10 @@ def _read(
                 instance = read_instance(file)
                 if str(targets["--output"]).lower().endswith(".geojson"):
                     degrees(instance)  # complains now, not when the work is done
+                for option, target in targets.items():
+                    path = _path(target, instance)
+                    if path is not None and any(path.exists() and path.samefile(input) for input in existing):
+                        raise InputError(f"{file}: {option} {path} would overwrite a file of cities")
                 other = names.setdefault(instance.name, file)
                 if other != file and any(targets.values()):
                     raise InputError(f"{file}: has the name {instance.name!r} of {other}, and so its output")
@@ -237,11 +243,15 @@ def _check_targets(targets: dict[str, str | None], files: int) -> None:
             raise InputError(f"{option} {target}: several files need {{name}} in the name")
 
 
+def _path(target: str | None, instance: Instance) -> Path | None:
+    return None if target is None else Path(target.replace("{name}", instance.name))
+
+
 def _write(result: Result, targets: dict[str, str | None], probabilities: bool) -> None:
     for option, target in targets.items():
-        if target is None:
+        path = _path(target, result.instance)
+        if path is None:
             continue
-        path = target.replace("{name}", result.instance.name)
         if option == "--plot":
             result.plot(path, probabilities=probabilities)
         elif option == "--plot-progress":

@@ -167,10 +167,13 @@ class OrTools(Solver):
         self.settings = {"seconds": _positive("seconds", seconds), "largest": self.LARGEST}
 
     def _search(self, cities: Float, seed: int) -> tuple[ArrayLike, bool]:
-        distances = rounded_distances(cities, largest=self.LARGEST).tolist()
-        manager = self._routing.RoutingIndexManager(len(cities), 1, 0)
+        return self.search_matrix(rounded_distances(cities, largest=self.LARGEST)), False
+
+    def search_matrix(self, distances: NDArray[np.int64]) -> list[int]:
+        """A tour under whole-number distances ``(n, n)``."""
+        manager = self._routing.RoutingIndexManager(len(distances), 1, 0)
         model = self._routing.RoutingModel(manager)
-        model.SetArcCostEvaluatorOfAllVehicles(model.RegisterTransitMatrix(distances))
+        model.SetArcCostEvaluatorOfAllVehicles(model.RegisterTransitMatrix(distances.tolist()))
         parameters = self._routing.DefaultRoutingSearchParameters()
         parameters.first_solution_strategy = self._enums.FirstSolutionStrategy.PATH_CHEAPEST_ARC
         parameters.local_search_metaheuristic = self._enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
@@ -184,7 +187,7 @@ class OrTools(Solver):
         while not model.IsEnd(index):
             tour.append(manager.IndexToNode(index))
             index = assignment.Value(model.NextVar(index))
-        return tour, False
+        return tour
 
 
 class PyVrp(Solver):
@@ -200,11 +203,14 @@ class PyVrp(Solver):
         self.settings = {"seconds": _positive("seconds", seconds), "largest": self.LARGEST}
 
     def _search(self, cities: Float, seed: int) -> tuple[ArrayLike, bool]:
+        return self.search_matrix(rounded_distances(cities, largest=self.LARGEST), seed), False
+
+    def search_matrix(self, distances: NDArray[np.int64], seed: int = 0) -> list[int]:
+        """A tour under whole-number distances ``(n, n)``; the solver does not look at coordinates."""
         pyvrp = self._pyvrp
-        distances = rounded_distances(cities, largest=self.LARGEST)
         data = pyvrp.ProblemData(
-            locations=[pyvrp.Location(x, y) for x, y in cities.tolist()],
-            clients=[pyvrp.Client(location=city) for city in range(1, len(cities))],
+            locations=[pyvrp.Location(0, 0)] * len(distances),
+            clients=[pyvrp.Client(location=city) for city in range(1, len(distances))],
             depots=[pyvrp.Depot(location=0)],
             vehicle_types=[pyvrp.VehicleType()],
             distance_matrices=[distances],
@@ -215,7 +221,7 @@ class PyVrp(Solver):
         )
         route = result.best.routes()[0]
         # Clients are counted from 0 in a list of their own, so client c is city c + 1.
-        return [0, *(stop.idx + 1 for stop in route if stop.is_client())], False
+        return [0, *(stop.idx + 1 for stop in route if stop.is_client())]
 
 
 SOLVERS: dict[str, type[Solver]] = {
