@@ -50,18 +50,20 @@ def test_first_largest_is_the_arg_max_of_what_is_allowed(n: int) -> None:
         assert _first_largest(scores, 3, gate, 5, n) == wanted
 
 
-def test_first_largest_takes_the_lowest_of_equals_and_does_not_miss_what_is_no_number() -> None:
+def test_first_largest_takes_the_lowest_of_equals_and_tells_when_to_look_closer() -> None:
     values = np.full(16, -5.0, np.float32)
-    values[:8] = [-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, np.nan, np.inf]
+    values[:9] = [-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, np.nan, np.inf, -1e30]
+    closer = 2**31 - 1
     for allowed, wanted in [
         ({0, 1}, 1),
         ({2, 3}, 2),
         ({3, 2, 1}, 2),
         ({4, 5}, 4),
-        ({7, 1}, 7),
-        ({4, 6}, 6),
-        ({0}, 2**31 - 1),
-        (set(), 2**31 - 1),
+        ({0, 9}, 9),
+        ({7, 1}, closer),
+        ({4, 6}, closer),
+        ({0, 8}, closer),
+        (set(), closer),
     ]:
         gate = np.array([OPEN if j in allowed else CLOSED for j in range(16)])
         assert _first_largest(values, 0, gate, 0, 16) == wanted

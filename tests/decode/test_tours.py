@@ -192,6 +192,13 @@ def test_scores_below_the_floor_are_equal_to_it() -> None:
         assert (next(drawn) == next(drawn)).all()
 
 
+def test_infinite_scores_are_the_largest() -> None:
+    scores = example(2, 20)
+    logits = scores.logits.clone()
+    logits[:, :, 7] = torch.inf
+    assert (greedy(Scores(scores.start, logits)).tours[:, :, :2] == 7).any(dim=2).all()
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_not_a_number_is_an_error(sign: float) -> None:
     for n in (5, 30):

@@ -24,6 +24,7 @@ intrinsic: Any = extending.intrinsic  # its type does not say what a call to the
 
 _I32, _I64, _F32, _F64 = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
+_LONGS = ir.VectorType(_I64, LANES)
 _HALF_FLOATS, _DOUBLES = ir.VectorType(_F32, LANES // 2), ir.VectorType(_F64, LANES // 2)
 _INT_MAX = 2**31 - 1
 
@@ -45,13 +46,13 @@ def _spread(b: Any, value: Any, kind: Any) -> Any:
     return b.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(_I32, kind.count), [0] * kind.count))
 
 
-def _call(b: Any, name: str, result: Any, *arguments: Any, fastmath: tuple[str, ...] = ()) -> Any:
+def _call(b: Any, name: str, result: Any, *arguments: Any) -> Any:
     """An operation that LLVM knows by name."""
     of = arguments[0].type
-    element = {_I32: "i32", _F32: "f32", _F64: "f64"}[of.element]
+    element = {_I32: "i32", _I64: "i64", _F32: "f32", _F64: "f64"}[of.element]
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     function = cgutils.get_or_insert_function(b.module, kind, f"llvm.{name}.v{of.count}{element}")
-    return b.call(function, arguments, fastmath=fastmath)
+    return b.call(function, arguments)
 
 
 def _at(context: Any, b: Any, kind: Any, array: Any, index: Any, vector: Any) -> Any:
@@ -73,21 +74,21 @@ def _blocks(b: Any, n: Any, body: Callable[[Any], None]) -> None:
 def first_largest(typing: Any, scores: Any, at: Any, gate: Any, gate_at: Any, n: Any) -> Any:
     """The lowest index of the largest float32 where the gate (float32) is ``OPEN``.
 
-    Not a number counts as the largest. ``INT_MAX`` when nothing above -inf is open. ``n`` is at least
-    ``LANES``.
+    ``INT_MAX`` where a closer look is due: when nothing above ``FLOOR`` is open, and when the largest is
+    infinite or one is not a number. ``n`` is at least ``LANES``.
     """
     signature = types.int64(scores, types.int64, gate, types.int64, types.int64)
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
         scores, at, gate, gate_at, n = given
         kinds = signature.args
-        best = cgutils.alloca_once_value(b, _all(-math.inf, _FLOATS))
+        best = cgutils.alloca_once_value(b, _all(_single(FLOOR), _FLOATS))
         where = cgutils.alloca_once_value(b, _all(_INT_MAX, _INTS))
 
         def body(first: Any) -> None:
             x = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
             limit = b.load(_at(context, b, kinds[2], gate, b.add(gate_at, first), _FLOATS), align=4)
-            x = b.select(b.fcmp_ordered("<", x, limit), x, limit)
+            x = b.select(b.fcmp_ordered("<", x, limit), x, limit)  # the limit for what is not a number
             old = b.load(best)
             better = b.fcmp_ordered(">", x, old)
             lanes = ir.Constant(_INTS, list(range(LANES)))
@@ -96,10 +97,15 @@ def first_largest(typing: Any, scores: Any, at: Any, gate: Any, gate_at: Any, n:
             b.store(b.select(better, index, b.load(where)), where)
 
         _blocks(b, n, body)
-        top = _call(b, "vector.reduce.fmax", _F32, b.load(best), fastmath=("nnan", "nsz"))
-        is_top = b.fcmp_ordered("==", b.load(best), _spread(b, top, _FLOATS))
-        lowest = b.select(is_top, b.load(where), _all(_INT_MAX, _INTS))
-        return b.sext(_call(b, "vector.reduce.smin", _I32, lowest), _I64)
+        # The order of (score, lower index) as one integer for each lane: one reduction and not two.
+        bits = b.bitcast(b.fadd(b.load(best), _all(0.0, _FLOATS)), _INTS)  # -0 becomes 0
+        order = b.xor(bits, b.and_(b.ashr(bits, _all(31, _INTS)), _all(_INT_MAX, _INTS)))
+        order = b.shl(b.sext(order, _LONGS), _all(32, _LONGS))
+        keys = b.or_(order, b.zext(b.sub(_all(_INT_MAX, _INTS), b.load(where)), _LONGS))
+        top = _call(b, "vector.reduce.smax", _I64, keys)
+        index = b.sub(ir.Constant(_I64, _INT_MAX), b.and_(top, ir.Constant(_I64, 2**32 - 1)))
+        finite = b.icmp_signed("<", top, ir.Constant(_I64, int(OPEN.view(np.int32)) << 32))
+        return b.select(finite, index, ir.Constant(_I64, _INT_MAX))
 
     return signature, generate
 
