@@ -11,11 +11,11 @@ part() {
   echo "== $* ($(date +%T))"
   timeout "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
 }
-part 420 python3 -m pytest -q -x -m "gpu and not slow" -p no:cacheprovider tests/model tests/decode tests/train
-part 120 python3 benchmarks/edge_kernels.py --csv "$out/edge_kernels.csv"
-part 60 python3 benchmarks/neighborhood_attention.py --sweep
-part 60 python3 benchmarks/replay.py
-part 120 python3 benchmarks/nar4tsp_layer.py
+part 420 python3 -m pytest -q --maxfail 20 -m "gpu and not slow" -p no:cacheprovider tests/model tests/decode tests/train
+part 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
+part 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
+part 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
+part 120 python3 benchmarks/nar4tsp_layer.py --csv "$out/kernels.csv"
 part 240 python3 benchmarks/training.py --profile --seconds 3 --csv "$out/training.csv"
 part 120 python3 benchmarks/training.py --profile --seconds 3 --csv "$out/training.csv" --set policy.encoder=nar4tsp \
   --case "n=50 batch=512 M=48" --case "n=50 batch=64 M=3"

@@ -2,22 +2,17 @@
 
     python benchmarks/nar4tsp_layer.py [--batch 512] [--n 50]
 
-Milliseconds of captured calls. Appends to benchmarks/results/nar4tsp_layer.csv.
+Appends to benchmarks/results/kernels.csv.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
-import datetime
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
+from kernel_table import Table, parser
 from torch import Tensor
-from triton.testing import do_bench
 
 from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton
 from georoutenet.model.config import PolicyConfig
@@ -25,7 +20,6 @@ from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.nar4tsp_attention_triton import attention, attention_backward
 from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_score_sums
 
-RESULTS = Path(__file__).parent / "results" / "nar4tsp_layer.csv"
 # What to try for each kernel, beside what it uses; ``share`` is programs for each multiprocessor.
 SHAPES: dict[str, list[dict[str, int | None]]] = {
     "forward": [
@@ -42,23 +36,8 @@ SHAPES: dict[str, list[dict[str, int | None]]] = {
 }
 
 
-def measure(function: Callable[[], object]) -> float:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        function()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return do_bench(graph.replay, warmup=50, rep=200, return_mode="median")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--n", type=int, default=50)
-    options = parser.parse_args()
+    options = parser(__doc__).parse_args()
     batch, n, d, heads = options.batch, options.n, 128, 8
     torch.manual_seed(0)
 
@@ -80,17 +59,13 @@ def main() -> None:
         "weight": lambda: edge_layer_backward(*backward),
     }
     what = {"forward": "forward", "scores": "forward", "score_sums": "score sums"}
-    rows: list[tuple[str, str, float]] = []
-
-    def add(name: str, shape: str, milliseconds: float) -> None:
-        rows.append((name, shape, milliseconds))
-        print(f"{name:22} {shape:60} {milliseconds:8.4f} ms", flush=True)
+    table = Table("nar4tsp", options)
 
     for kernel, shapes in SHAPES.items():
         usual = nar4tsp_triton.LAUNCH[kernel]
         for shape in shapes:
             nar4tsp_triton.LAUNCH[kernel] = replace(usual, **shape)  # type: ignore[arg-type]
-            add(what.get(kernel, "backward"), f"{kernel} {shape}", measure(calls[kernel]))
+            table.measure(what.get(kernel, "backward"), f"{kernel} {shape}", calls[kernel])
         nar4tsp_triton.LAUNCH[kernel] = usual
 
     points = torch.rand(batch, n, 2, device="cuda")
@@ -103,8 +78,8 @@ def main() -> None:
     usual_warps = nar4tsp_attention_triton.WARPS
     for warps in (usual_warps, 4):
         nar4tsp_attention_triton.WARPS = warps
-        add("attention forward", f"warps {warps}", measure(lambda: attention(*attended)))
-        add("attention backward", f"warps {warps}", measure(lambda: attention_backward(*back)))
+        table.measure("attention forward", f"warps {warps}", lambda: attention(*attended))
+        table.measure("attention backward", f"warps {warps}", lambda: attention_backward(*back))
     nar4tsp_attention_triton.WARPS = usual_warps
 
     encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
@@ -122,28 +97,9 @@ def main() -> None:
             )
 
         torch.cuda.reset_peak_memory_stats()
-        add("encoder both", "fused" if fused else "compiled", measure(both))
+        table.measure("encoder both", "fused" if fused else "compiled", both)
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB", flush=True)
-
-    commit = subprocess.run(
-        ["git", "describe", "--always"], capture_output=True, text=True, check=False
-    ).stdout
-    RESULTS.parent.mkdir(exist_ok=True)
-    is_new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(
-                ["date", "commit", "device", "torch", "batch", "n", "what", "launch", "milliseconds"]
-            )
-        run = [
-            datetime.date.today().isoformat(),
-            commit.strip(),
-            torch.cuda.get_device_name(),
-            torch.__version__,
-        ]
-        for name, shape, milliseconds in rows:
-            writer.writerow([*run, batch, n, name, shape, f"{milliseconds:.4f}"])
+    table.append()
 
 
 if __name__ == "__main__":

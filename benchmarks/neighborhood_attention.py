@@ -3,21 +3,14 @@
     python benchmarks/neighborhood_attention.py [--batch 512] [--n 50] [--sweep]
 
 Everything is timed in a CUDA graph, as in training. ``--sweep`` tries other launch shapes.
-Appends to benchmarks/results/neighborhood_attention.csv.
+Appends to benchmarks/results/kernels.csv.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
-import datetime
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-
 import torch
+from kernel_table import Table, parser
 from torch import Tensor
-from triton.testing import do_bench_cudagraph
 
 from georoutenet.model import neighborhood_attention_triton
 from georoutenet.model.geometry import neighborhood
@@ -28,7 +21,6 @@ from georoutenet.model.neighborhood_attention_triton import (
     neighborhood_slots,
 )
 
-RESULTS = Path(__file__).parent / "results" / "neighborhood_attention.csv"
 HEADS, WIDTH, NEIGHBORS, D = 8, 16, 10, 128
 
 # Other launches than the defaults: 132 multiprocessors hold 4, 3 or 2 programs of 4 warps at these registers.
@@ -54,20 +46,14 @@ def arguments(batch: int, n: int) -> tuple[list[Tensor], list[Tensor], list[Tens
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--n", type=int, default=50)
-    parser.add_argument("--sweep", action="store_true", help="other launch shapes, too")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--sweep", action="store_true", help="other launch shapes, too")
+    options = command.parse_args()
     leaves, near, grads = arguments(options.batch, options.n)
     slots = neighborhood_slots(*near[:2])
     launch = neighborhood_attention_triton.LAUNCH
-    rows: list[tuple[str, str, float]] = []
-
-    def measure(what: str, shape: str, function: Callable[[], object]) -> None:
-        milliseconds = do_bench_cudagraph(function, rep=50, return_mode="median")
-        rows.append((what, shape, milliseconds))
-        print(f"{what:20} {shape:64} {milliseconds:8.4f} ms", flush=True)
+    table = Table("attention", options)
+    measure = table.measure
 
     def forward() -> object:
         return neighborhood_attention(*leaves, *near, heads=HEADS, slots=slots)
@@ -100,26 +86,7 @@ def main() -> None:
 
     measure("compiled forward", "", reference)
     measure("compiled both", "", reference_both)
-
-    commit = subprocess.run(
-        ["git", "describe", "--always"], capture_output=True, text=True, check=False
-    ).stdout
-    RESULTS.parent.mkdir(exist_ok=True)
-    is_new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(
-                ["date", "commit", "device", "torch", "batch", "n", "what", "launch", "milliseconds"]
-            )
-        run = [
-            datetime.date.today().isoformat(),
-            commit.strip(),
-            torch.cuda.get_device_name(),
-            torch.__version__,
-        ]
-        for what, shape, milliseconds in rows:
-            writer.writerow([*run, options.batch, options.n, what, shape, f"{milliseconds:.4f}"])
+    table.append()
 
 
 if __name__ == "__main__":
