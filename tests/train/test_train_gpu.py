@@ -8,9 +8,10 @@ import pytest
 import torch
 from tiny import tiny_recipe
 
+from georoutenet.model import Policy
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, diagnostics
-from georoutenet.train.trainer import Trainer, make_policy, make_steps
+from georoutenet.train.trainer import Trainer, make_policy, make_steps, run_together
 
 pytestmark = [
     pytest.mark.gpu,
@@ -96,3 +97,57 @@ def test_resuming_gives_the_same_losses(tmp_path: Path) -> None:
     parts = Trainer(recipe, tmp_path / "parts", device="cuda")
     assert parts.step == 10
     assert parts.run().last == pytest.approx(whole.last, rel=0.02)
+
+
+LARGE_ENOUGH = ["policy.hidden=128", "policy.heads=8", "policy.rbf=16", "precision=bfloat16"]
+
+
+@pytest.mark.parametrize("encoder", ["georoutenet", "nar4tsp"])
+@pytest.mark.parametrize("how", [EAGER, ["cuda_graph=false"], []])
+def test_fused_kernels_learn_what_compiled_code_does(encoder: str, how: list[str]) -> None:
+    size = [f"policy.encoder={encoder}", "n=20", "batch=32", "candidates=16", "policy.neighbors=5"]
+    plain, _ = totals(tiny_recipe([*size, *LARGE_ENOUGH, "fused=false"]))
+    fused, state = totals(tiny_recipe([*size, *LARGE_ENOUGH, *how]))
+    assert isinstance(state.policy, Policy)
+    assert state.policy.is_fused() == (encoder == "georoutenet")
+    torch.testing.assert_close(fused, plain, rtol=0.05, atol=0.1)
+
+
+def test_a_mix_of_sizes_trains_in_kernels(tmp_path: Path) -> None:
+    kinds = (
+        "{n=11, batch=16}",
+        '{n=20, batch=8, distribution="clustered"}',
+        '{n=16, batch=8, distribution="grid"}',
+    )
+    mix = f"mix=[{', '.join(kinds)}]"
+    outcome = Trainer(tiny_recipe([mix, *LARGE_ENOUGH]), tmp_path, device="cuda").run()
+    assert outcome.finished
+    assert torch.isfinite(torch.tensor(outcome.last))
+
+
+def test_runs_side_by_side_on_streams(tmp_path: Path) -> None:
+    recipes = [tiny_recipe([f"name={name}", f"seed={seed}"]) for seed, name in enumerate(("one", "two"))]
+    alone = [Trainer(recipe, tmp_path / "alone" / recipe.name, device="cuda").run() for recipe in recipes]
+    together = run_together(
+        [Trainer(recipe, tmp_path / "both" / recipe.name, device="cuda") for recipe in recipes]
+    )
+    for left, right in zip(alone, together, strict=True):
+        assert left.step == right.step
+        assert right.last == pytest.approx(left.last, rel=0.02)
+
+
+@pytest.mark.slow
+def test_kernels_give_the_same_learning_curve() -> None:
+    """2,000 steps with and without the kernels: costs of the last 200 differ by less than seeds make them."""
+    size = ["n=20", "batch=128", "candidates=16", "policy.layers=3", "learning_rate=4e-4", *LARGE_ENOUGH]
+    final = {}
+    for fused in ("true", "false"):
+        recipe = tiny_recipe([*size, f"fused={fused}", "steps=2000"])
+        state = State(make_policy(recipe), recipe, torch.device("cuda"))
+        (step,) = make_steps(state, recipe, torch.device("cuda"))
+        for number in range(2_000):
+            if number == 1_800:
+                state.totals.zero_()
+            step()
+        final[fused] = state.totals[diagnostics(recipe).index("greedy_cost")].item() / 200
+    assert final["true"] == pytest.approx(final["false"], rel=0.01)
