@@ -145,7 +145,7 @@ def test_files_of_one_name_do_not_overwrite_each_other(folder: Path, monkeypatch
     done = run_here(*files, "--output", "{name}.json", status=1)
     assert "other/cities20.csv: has the name 'cities20' of cities20.csv" in done.output
     assert read_tour(folder / "cities20.json", 20).shape == (20,)
-    assert run_here(*files).output.count("cities20") == 2  # no output, no harm
+    assert run_here(*files).stdout.count("cities20") == 2  # no output, no harm
 
 
 def test_several_files_are_searched_side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
