@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numba import njit
@@ -69,25 +71,29 @@ def test_first_largest_takes_the_lowest_of_equals_and_tells_when_to_look_closer(
         assert _first_largest(values, 0, gate, 0, 16) == wanted
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lowest", "precision"), [(np.float32, -86, 1.5e-7), (np.float64, -700, 5e-16)]
+)
 @pytest.mark.parametrize("n", [16, 17, 50, 64, 101])
-def test_exponentials_are_float32_exact(n: int) -> None:
+def test_exponentials_are_exact_to_the_last_bits(n: int, dtype: Any, lowest: float, precision: float) -> None:
     scores = 7 - np.random.default_rng(n).exponential(15, n + 2).astype(np.float32)
-    scores[2:6] = [np.inf, 7.0, -np.inf, -1e30]
-    out = np.full(n + 5, 9.0, np.float32)
+    scores[2:8] = [np.inf, 7.0, -np.inf, -1e30, -85.0, -650.0]
+    out = np.full(n + 5, 9, dtype)
     _exponentials(scores, 2, np.float32(7.0), n, out, 4)
-    exact = np.exp(np.clip(scores[2:].astype(np.float64) - 7, -86, 0))
-    np.testing.assert_allclose(out[4:-1], exact, rtol=1.5e-7)
+    exact = np.exp(np.clip(scores[2:].astype(np.float64) - 7, lowest, 0))
+    np.testing.assert_allclose(out[4:-1], exact, rtol=precision)
     assert out[-1] == 9
     assert (out[:4] == 9).all()
     _exponentials(np.full(n, -np.inf, np.float32), 0, np.float32(-1e30), n, out, 0)
     assert (out[:n] == 1).all()  # all at the floor are equal
 
 
+@pytest.mark.parametrize(("dtype", "whole"), [(np.float32, np.int32), (np.float64, np.int64)])
 @pytest.mark.parametrize("size", [16, 32, 48, 112])
-def test_draws_pass_the_allowed_cities_lane_by_lane(size: int) -> None:
+def test_draws_pass_the_allowed_cities_lane_by_lane(size: int, dtype: Any, whole: Any) -> None:
     generator = np.random.default_rng(size)
-    weights = generator.random(size + 1).astype(np.float32)
-    mask = np.where(generator.random(size + 2) < 0.5, ALLOWED, FORBIDDEN)
+    weights = generator.random(size + 1).astype(dtype)
+    mask = np.where(generator.random(size + 2) < 0.5, ALLOWED, FORBIDDEN).astype(whole)
     allowed = np.where(mask[2:] == ALLOWED, weights[1:], 0).astype(np.float64)
     assert _masked_sum(weights, 1, mask, 2, size) == pytest.approx(allowed.sum(), rel=1e-14)
     order = np.argsort(np.arange(size) % LANES, kind="stable")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -25,13 +25,13 @@ intrinsic: Any = extending.intrinsic  # its type does not say what a call to the
 _I32, _I64, _F32, _F64 = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
 _LONGS = ir.VectorType(_I64, LANES)
-_HALF_FLOATS, _DOUBLES = ir.VectorType(_F32, LANES // 2), ir.VectorType(_F64, LANES // 2)
+_DOUBLES = ir.VectorType(_F64, LANES // 2)
 _INT_MAX = 2**31 - 1
 
 OPEN, CLOSED = np.float32(np.inf), np.float32(-np.inf)
 """What a gate says of a city: a limit to its score."""
-ALLOWED, FORBIDDEN = np.int32(-1), np.int32(0)
-"""What a mask says of a city: the bits that stay of its weight."""
+ALLOWED, FORBIDDEN = -1, 0
+"""What a mask of integers says of a city: the bits that stay of its weight."""
 
 
 def _all(value: float, kind: Any) -> Any:
@@ -110,24 +110,74 @@ def first_largest(typing: Any, scores: Any, at: Any, gate: Any, gate_at: Any, n:
     return signature, generate
 
 
-def _exponential(b: Any, x: Any) -> Any:
-    """exp of float32 lanes at most 0 to a unit or two in the last place; below -86 that of -86."""
+@intrinsic
+def fetch(typing: Any, scores: Any, at: Any, n: Any) -> Any:
+    """Ask the memory for a row of float32 that is wanted soon."""
+    signature = types.void(scores, types.int64, types.int64)
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        scores, at, n = given
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+        how = [ir.Constant(_I32, value) for value in (0, 3, 1)]  # to read, to keep, data
+
+        def body(first: Any) -> None:
+            place = _at(context, b, signature.args[0], scores, b.add(at, first), _FLOATS)
+            b.call(function, [b.bitcast(place, byte), *how])
+
+        _blocks(b, n, body)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+class _Kind(NamedTuple):
+    """How exponentials are computed in a precision."""
+
+    floats: Any
+    ints: Any
+    lowest: float  # exp is that of this number below it
+    digits: int  # of the significand, without the first
+    degree: int
+    ln2: tuple[float, float]  # high and low part: the products of the first with whole numbers are exact
+
+
+_KINDS = {
+    types.float32: _Kind(_FLOATS, _INTS, -86.0, 23, 7, (0.693359375, math.log(2.0) - 0.693359375)),
+    types.float64: _Kind(
+        ir.VectorType(_F64, LANES),
+        _LONGS,
+        -700.0,
+        52,
+        13,
+        (6.93147180369123816490e-01, 1.90821492927058770002e-10),
+    ),
+}
+
+
+def _exponential(b: Any, x: Any, kind: _Kind) -> Any:
+    """exp of lanes at most 0 to a unit or two in the last place."""
+
+    def constant(value: float) -> Any:
+        return _all(_single(value) if kind.floats is _FLOATS else value, kind.floats)
 
     def fused(x: Any, y: Any, z: Any) -> Any:
-        return _call(b, "fma", _FLOATS, x, y, z)
+        return _call(b, "fma", kind.floats, x, y, z)
 
-    x = b.select(b.fcmp_ordered(">", x, _all(-86.0, _FLOATS)), x, _all(-86.0, _FLOATS))
-    shift = _all(1.5 * 2.0**23, _FLOATS)  # adding this rounds, and leaves whole numbers in the lowest bits
-    rounded = fused(x, _all(_single(math.log2(math.e)), _FLOATS), shift)
+    x = b.select(b.fcmp_ordered(">", x, constant(kind.lowest)), x, constant(kind.lowest))
+    shift = constant(
+        1.5 * 2.0**kind.digits
+    )  # adding this rounds, and leaves whole numbers in the lowest bits
+    rounded = fused(x, constant(math.log2(math.e)), shift)
     whole = b.fsub(rounded, shift)
-    high = _single(0.693359375)
-    rest = fused(whole, _all(-high, _FLOATS), x)
-    rest = fused(whole, _all(_single(high - math.log(2.0)), _FLOATS), rest)
-    power = _all(_single(1 / math.factorial(7)), _FLOATS)
-    for k in range(6, -1, -1):
-        power = fused(power, rest, _all(_single(1 / math.factorial(k)), _FLOATS))
-    exponent = b.shl(b.bitcast(rounded, _INTS), _all(23, _INTS))
-    return b.bitcast(b.add(b.bitcast(power, _INTS), exponent), _FLOATS)
+    rest = fused(whole, constant(-kind.ln2[0]), x)
+    rest = fused(whole, constant(-kind.ln2[1]), rest)
+    power = constant(1 / math.factorial(kind.degree))
+    for k in range(kind.degree - 1, -1, -1):
+        power = fused(power, rest, constant(1 / math.factorial(k)))
+    exponent = b.shl(b.bitcast(rounded, kind.ints), _all(kind.digits, kind.ints))
+    return b.bitcast(b.add(b.bitcast(power, kind.ints), exponent), kind.floats)
 
 
 def _single(value: float) -> float:
@@ -136,24 +186,28 @@ def _single(value: float) -> float:
 
 @intrinsic
 def exponentials(typing: Any, scores: Any, at: Any, top: Any, n: Any, out: Any, out_at: Any) -> Any:
-    """``out[j] = exp(min(scores[j] - top, 0))``, float32, for scores of at least ``FLOOR``.
+    """``out[j] = exp(min(scores[j] - top, 0))`` in the precision of ``out``.
 
-    Below ``exp(-86)`` it is that. ``n`` is at least ``LANES``.
+    Scores below ``FLOOR`` count as that. Below ``exp(-86)`` the result is that, and in float64 below
+    ``exp(-700)``. ``n`` is at least ``LANES``.
     """
     signature = types.void(scores, types.int64, types.float32, types.int64, out, types.int64)
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
         scores, at, top, n, out, out_at = given
         kinds = signature.args
-        tops = _spread(b, top, _FLOATS)
+        kind = _KINDS[kinds[4].dtype]
+        wide = kind.floats is not _FLOATS
+        tops = _spread(b, b.fpext(top, _F64) if wide else top, kind.floats)
 
         def body(first: Any) -> None:
             z = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
             floor = _all(_single(FLOOR), _FLOATS)
-            x = b.fsub(b.select(b.fcmp_ordered(">", z, floor), z, floor), tops)
-            x = b.select(b.fcmp_ordered("<", x, _all(0.0, _FLOATS)), x, _all(0.0, _FLOATS))
-            place = _at(context, b, kinds[4], out, b.add(out_at, first), _FLOATS)
-            b.store(_exponential(b, x), place, align=4)
+            z = b.select(b.fcmp_ordered(">", z, floor), z, floor)
+            x = b.fsub(b.fpext(z, kind.floats) if wide else z, tops)
+            x = b.select(b.fcmp_ordered("<", x, _all(0.0, kind.floats)), x, _all(0.0, kind.floats))
+            place = _at(context, b, kinds[4], out, b.add(out_at, first), kind.floats)
+            b.store(_exponential(b, x, kind), place, align=4)
 
         _blocks(b, n, body)
         return context.get_dummy_value()
@@ -161,21 +215,31 @@ def exponentials(typing: Any, scores: Any, at: Any, top: Any, n: Any, out: Any, 
     return signature, generate
 
 
+def _masked(context: Any, b: Any, kinds: Any, given: Any, place: Any, count: int) -> Any:
+    """``count`` weights of a row from ``place`` on, in float64, zero where the mask does not allow."""
+    weights, at, mask, mask_at, _ = given
+    wide = kinds[0].dtype == types.float64
+    ints, floats = (_I64, _F64) if wide else (_I32, _F32)
+    if count > 1:
+        ints, floats = ir.VectorType(ints, count), ir.VectorType(floats, count)
+    size = 8 if wide else 4
+    bits = b.load(_at(context, b, kinds[0], weights, b.add(at, place), ints), align=size)
+    allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), ints), align=size)
+    chosen = b.bitcast(b.and_(bits, allowed), floats)
+    return chosen if wide else b.fpext(chosen, _DOUBLES if count > 1 else _F64)
+
+
 def _lane_sums(context: Any, b: Any, kinds: Any, given: Any) -> list[Any]:
-    """Float64 sums of float32 weights where the mask allows, each lane on its own, as two halves."""
-    weights, at, mask, mask_at, size = given
-    ints = ir.VectorType(_I32, LANES // 2)
+    """Float64 sums of the weights where the mask allows, each lane on its own, as two halves."""
     sums = [cgutils.alloca_once_value(b, _all(0.0, _DOUBLES)) for _ in range(2)]
 
     def body(first: Any) -> None:
         for part, total in enumerate(sums):
             place = b.add(first, ir.Constant(_I64, part * LANES // 2))
-            w = b.load(_at(context, b, kinds[0], weights, b.add(at, place), ints), align=4)
-            allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), ints), align=4)
-            w = b.bitcast(b.and_(w, allowed), _HALF_FLOATS)
-            b.store(b.fadd(b.load(total), b.fpext(w, _DOUBLES)), total)
+            w = _masked(context, b, kinds, given, place, LANES // 2)
+            b.store(b.fadd(b.load(total), w), total)
 
-    _blocks(b, size, body)
+    _blocks(b, given[4], body)
     return [b.load(total) for total in sums]
 
 
@@ -189,7 +253,10 @@ def _moved(b: Any, vector: Any, distance: int) -> Any:
 
 @intrinsic
 def masked_sum(typing: Any, weights: Any, at: Any, mask: Any, mask_at: Any, size: Any) -> Any:
-    """Sum in float64 of float32 weights where the mask allows; ``size`` is a multiple of ``LANES``."""
+    """Sum in float64 of weights where the mask allows; ``size`` is a multiple of ``LANES``.
+
+    The mask has integers of the size of the weights, which are float32 or float64.
+    """
     signature = types.float64(weights, types.int64, mask, types.int64, types.int64)
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
@@ -235,21 +302,17 @@ def draw(
         below = [b.bitcast(b.fcmp_ordered("<=", prefix, targets), bits) for prefix in parts]
         lane = b.add(*(b.zext(b.ctpop(half), _I64) for half in below))
 
-        weights, at, mask, mask_at, size = row
         running = cgutils.alloca_once_value(b, b.load(_at(context, b, kinds[6], sums, lane, _F64)))
         city = cgutils.alloca_once_value(b, lane)
 
         def body(first: Any) -> None:
-            place = b.add(first, lane)
-            w = b.load(_at(context, b, kinds[0], weights, b.add(at, place), _I32))
-            allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), _I32))
-            w = b.fpext(b.bitcast(b.and_(w, allowed), _F32), _F64)
+            w = _masked(context, b, kinds, row, b.add(first, lane), 1)
             now = b.fadd(b.load(running), w)
             b.store(now, running)
             passed = b.zext(b.fcmp_ordered("<=", now, target), _I64)
             b.store(b.add(b.load(city), b.mul(passed, ir.Constant(_I64, LANES))), city)
 
-        _blocks(b, size, body)
+        _blocks(b, row[4], body)
         return context.make_tuple(b, result, (total, b.load(city)))
 
     return signature, generate

@@ -15,7 +15,7 @@ import torch
 from numba import njit
 
 from georoutenet.decode.common import FLOOR, Decoded, Task
-from georoutenet.decode.numba_math import LOWEST, tour_key, uniform
+from georoutenet.decode.numba_math import LOWEST, TINY, tour_key, uniform
 from georoutenet.decode.numba_simd import (
     ALLOWED,
     CLOSED,
@@ -23,6 +23,7 @@ from georoutenet.decode.numba_simd import (
     OPEN,
     draw,
     exponentials,
+    fetch,
     first_largest,
     masked_sum,
 )
@@ -34,8 +35,8 @@ TOGETHER = 8
 """Tours that advance in turns: a step waits for its row of scores, and the others fill the wait."""
 WEIGHTS = 1 << 21
 """Bytes for the weights of instances whose tours advance together, where one alone does not take more."""
-FAINT = 1e-20
-"""Below this a sum of float32 weights may have lost terms to underflow: the row is done again."""
+NEAR = 64
+"""Longer rows are asked for one round ahead: the processor itself does not look that far."""
 
 
 @njit(cache=True, nogil=True)
@@ -110,6 +111,8 @@ def _greedy(low: int, high: int, start: Any, logits: Any, end: Any, tours: Any) 
                         return False
                 out[place] = city
                 gate[g * columns + city] = CLOSED
+                if columns > NEAR:
+                    fetch(flat, ((base + g) * n + city) * columns, columns)
     return True
 
 
@@ -119,7 +122,7 @@ def _greedy_chances(low: int, high: int, start: Any, logits: Any, end: Any, tour
     n, columns = logits.shape[1], logits.shape[2]
     padded = (columns + LANES - 1) // LANES * LANES
     flat = logits.reshape(-1)
-    every = _whole(1, n, columns, ALLOWED, FORBIDDEN)
+    every = _whole(1, n, columns, np.int32(ALLOWED), np.int32(FORBIDDEN))
     mask, weights = every.copy(), np.zeros(padded, np.float32)
     for b in range(low, high):
         mask[:] = every
@@ -130,6 +133,7 @@ def _greedy_chances(low: int, high: int, start: Any, logits: Any, end: Any, tour
         for step in range(1, n - 1):  # in the last step one city is left
             at = (b * n + tours[b, step - 1]) * columns
             city = tours[b, step]
+            fetch(flat, (b * n + city) * columns, columns)
             # The largest allowed logit has weight 1, so the sum cannot underflow.
             exponentials(flat, at, max(flat[at + city], LOWEST), columns, weights, 0)
             product *= masked_sum(weights, 0, mask, 0, padded)
@@ -170,23 +174,6 @@ def _fill_weights(
 
 
 @njit(cache=True, nogil=True)
-def _exact_weights(scores: Any, at: int, n: int, mask: Any, mask_at: int, weights: Any, out: int) -> bool:
-    """Weights relative to the largest allowed score, for rows that underflow; False for NaN."""
-    top = -np.inf
-    for j in range(n):
-        if math.isnan(scores[at + j]):
-            return False
-        if mask[mask_at + j] != FORBIDDEN:
-            top = max(top, np.float64(max(scores[at + j], LOWEST)))
-    for j in range(n):
-        if mask[mask_at + j] != FORBIDDEN:
-            weights[out + j] = math.exp(np.float64(max(scores[at + j], LOWEST)) - top)
-        else:
-            weights[out + j] = 0.0
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _last_of_lane(weights: Any, at: int, mask: Any, mask_at: int, city: int, size: int) -> int:
     """The last city of positive weight in the lane of a draw that rounding left above all of them."""
     while city >= size or mask[mask_at + city] == FORBIDDEN or weights[at + city] == 0.0:
@@ -217,9 +204,10 @@ def _sample(
     padded = (columns + LANES - 1) // LANES * LANES
     flat = logits.reshape(-1)
     # For each instance a row for each city, one for the start, and one to spare. What pads a row is zero.
-    weights = np.zeros(together * (n + 2) * padded, np.float32)
-    every, gate = _whole(together * some, n, columns, ALLOWED, FORBIDDEN), _whole(1, n, columns, OPEN, CLOSED)
-    mask = every.copy()
+    weights = np.zeros(together * (n + 2) * padded)
+    masks = _whole(together * some, n, columns, np.int64(ALLOWED), np.int64(FORBIDDEN))
+    gates, one = _whole(together * some, n, columns, OPEN, CLOSED), _whole(1, n, columns, OPEN, CLOSED)
+    mask, gate = masks.copy(), gates.copy()
     sums = np.zeros(LANES + 1)
     most = together * some
     key, product, chance = np.empty(most, np.uint64), np.empty(most), np.empty(most)
@@ -232,7 +220,7 @@ def _sample(
         if base != prepared:
             prepared = base
             for slot in range(min(together, batch - base)):
-                if not _fill_weights(base + slot, start, logits, gate, flat, weights, slot, padded):
+                if not _fill_weights(base + slot, start, logits, one, flat, weights, slot, padded):
                     return False
         group = min(together, batch - base) * count
         for g in range(group):
@@ -241,32 +229,37 @@ def _sample(
             home[g] = slot * (n + 2) * padded  # where the weights of its instance begin
             place[g] = ((base + slot) * samples + m) * n
             city[g] = n  # the row of the start
-        mask[:] = every
+        mask[:], gate[:] = masks, gates
         for step in range(n):
             if step == 1 or step == n - 1:
                 for g in range(group):
                     last = end[base + g // count]
                     if last >= 0:
                         mask[g * columns + last] = ALLOWED if step == n - 1 else FORBIDDEN
+                        gate[g * columns + last] = OPEN if step == n - 1 else CLOSED
             for g in range(group):
                 at = home[g] + city[g] * padded
                 draws = uniform(key[g], step)
                 total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
-                if not total > FAINT and step > 0:
+                if not total > TINY and step > 0:
                     source = ((base + g // count) * n + city[g]) * columns
                     at = home[g] + (n + 1) * padded
-                    if not _exact_weights(flat, source, n, mask, g * columns, weights, at):
-                        return False
+                    best = first_largest(flat, source, gate, g * columns, columns)
+                    if best >= n:
+                        best = _closer(flat, source, n, gate, g * columns)
+                        if best < 0:
+                            return False
+                    exponentials(flat, source, max(flat[source + best], LOWEST), columns, weights, at)
                     total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
                 if following >= padded:
                     following = _last_of_lane(weights, at, mask, g * columns, following, padded)
-                product[g] *= np.float64(weights[at + following]) / total
+                product[g] *= weights[at + following] / total
                 if product[g] < 1e-200:  # one logarithm for many steps
                     chance[g] += math.log(product[g])
                     product[g] = 1.0
                 out[place[g] + step] = following
                 city[g] = following
-                mask[g * columns + following] = FORBIDDEN
+                mask[g * columns + following], gate[g * columns + following] = FORBIDDEN, CLOSED
         for g in range(group):
             chances[base + g // count, first + g % count] = chance[g] + math.log(product[g])
     return True
@@ -304,7 +297,7 @@ def sample(task: Task, samples: int, seed: int) -> Decoded:
     batch, n = task.shape
     tours, chances = np.empty((batch, samples, n), np.int64), np.empty((batch, samples), np.float32)
     arrays = (*_arrays(task), np.uint64(seed & ((1 << 64) - 1)), tours, chances)
-    room = WEIGHTS // (4 * (n + 2) * max(n, LANES))
+    room = WEIGHTS // (8 * (n + 2) * max(n, LANES))
     together = max(1, min(room, TOGETHER // samples, batch))
     groups = -(-batch // together) * -(-samples // TOGETHER)
     _checked(in_ranges(groups, lambda low, high: _sample(low, high, together, *arrays)))
