@@ -193,9 +193,12 @@ class Step:
 
 
 class CapturedStep:
-    """A step recorded as one CUDA graph. Making it runs warm-up steps and puts the state back afterwards."""
+    """A step recorded as one CUDA graph. Making it runs warm-up steps and puts the state back afterwards.
 
-    def __init__(self, step: Step) -> None:
+    Steps that take turns share their memory: ``beside`` is another one recorded before.
+    """
+
+    def __init__(self, step: Step, *, beside: CapturedStep | None = None) -> None:
         state = step.state
         before = {
             group: {name: tensor.clone() for name, tensor in tensors.items()}
@@ -210,7 +213,7 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, pool=None if beside is None else beside.graph.pool()):
             step()
         state.load(before, at)
 

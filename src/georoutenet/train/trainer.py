@@ -99,13 +99,16 @@ def make_steps(
             loss_of = torch.compile(loss_of, dynamic=len(kinds) > 1)
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
+    recorded: CapturedStep | None = None
     for kind in kinds:
         # Shapes are static. Random cities have no ties at the boundary of a neighborhood; on a lattice up to
         # eight are equally far, among the nearer ones.
         width = recipe.policy.neighbors + (9 if kind.distribution == "grid" else 1)
         scores = partial(network, width=min(width, kind.n))
         step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=compiled)
-        steps.append(CapturedStep(step) if captured else step)
+        if captured:
+            recorded = CapturedStep(step, beside=recorded)
+        steps.append(recorded or step)
     return steps
 
 
