@@ -107,6 +107,26 @@ def test_the_gains_of_single_moves_add_up(n: int) -> None:
         np.testing.assert_array_equal(state.tour[state.position], np.arange(n))
 
 
+def test_the_best_tour_is_kept_while_the_search_goes_on_from_longer_ones() -> None:
+    instance = random_instance(60, 3, DistanceRule.EUC_2D)
+    code, x, y, _ = _kernel_coordinates(instance)
+    state = make_search(x, y, nearest_neighbors(instance.coordinates, 8), np.arange(60), 0)
+    kernels.descend(state, code, 10**9, False)
+    best = length = tour_length(instance, state.tour)
+    state.excess[1] = 0.05 * length / 60 * 20
+    longer = 0
+    for _ in range(300):
+        gain, last = kernels.perturb(state, code, 1, 5)
+        best -= gain
+        assert (gain > 0) == (last == 0)
+        kept = state.best if state.excess[0] > 0 else state.tour
+        assert tour_length(instance, kept) == best
+        assert tour_length(instance, state.tour) == best + state.excess[0] <= best + state.excess[1]
+        longer += state.excess[0] > 0
+    assert longer > 0
+    assert best < length
+
+
 def test_undo_restores_the_tour() -> None:
     instance = random_instance(100, 4)
     code, x, y, _ = _kernel_coordinates(instance)
@@ -210,7 +230,7 @@ def test_time_limits_are_kept(n: int, seconds: float) -> None:
     assert is_permutation(result.tour, n)
     assert took >= seconds
     # Loose, for machines that are busy with other work; benchmarks measure the real precision.
-    assert took < seconds + 1.0
+    assert took < seconds + 2.0
     assert result.seconds == pytest.approx(took, abs=0.1)
 
 

@@ -52,6 +52,8 @@ Search = namedtuple(
         "logged",  # (1,) int64: how many
         "touched",  # (6 * DEPTH,) int32: end points of the edges changed by the search from one city
         "random",  # (1,) uint64
+        "best",  # (n,) int32: the best tour, where the present one is longer
+        "excess",  # (2,) float64: by how much it is longer, by how much it may be
         "places",  # the first so many cities are places that a kick may walk to
     ],
 )
@@ -413,18 +415,37 @@ def kick(search, rule, steps):
 
 
 @njit(cache=True, nogil=True)
+def remember(search):
+    """Keep the tour as it was before the logged reversals as the best one."""
+    logged = search.logged[0]
+    undo(search, 0)
+    search.best[:] = search.tour
+    for entry in range(logged):
+        reverse_range(search, search.log[entry, 0], search.log[entry, 1])
+
+
+@njit(cache=True, nogil=True)
 def perturb(search, rule, kicks, steps):
-    """Kick, repair locally, keep what is not longer, ``kicks`` times. Returns gain, last improving kick."""
+    """Kick and repair locally, ``kicks`` times; keep what exceeds the best tour by no more than allowed.
+
+    Returns by how much the best tour got shorter, and the last kick that did it or -1.
+    """
     total = 0.0
     last = -1
     for iteration in range(kicks):
         search.logged[0] = 0
         gain = kick(search, rule, steps)
         gain += descend(search, rule, np.int64(1) << 62, True)
-        if gain < 0.0:
+        excess = search.excess[0] - gain
+        if excess > search.excess[1]:
             undo(search, 0)
+        elif excess > TOLERANCE:
+            if search.excess[0] == 0.0:
+                remember(search)
+            search.excess[0] = excess
         else:
-            total += gain
-            if gain > TOLERANCE:
+            search.excess[0] = 0.0
+            total -= excess
+            if excess < -TOLERANCE:
                 last = iteration
     return total, last

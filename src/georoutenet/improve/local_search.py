@@ -3,8 +3,9 @@
 The local search looks at one city at a time (a queue plays the part of don't-look bits) and makes sequential
 3-opt moves, which include 2-opt and Or-opt, chained a few steps deep in the manner of Lin and Kernighan.
 At the local optimum a double bridge of four edges near one another disturbs the tour; only the cities it
-touched are looked at again, and the change is undone unless the tour is no longer than before. Tours of more
-than ``WHOLE`` cities are searched window by window (``windows.py``).
+touched are looked at again, and the change is undone where the tour would exceed the best one by more than a
+little. Tours of more than ``WHOLE`` cities are searched window by window (``windows.py``), where every change
+that makes the tour longer is undone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from georoutenet.tour import Tour, check_tour, tour_length
 WALK = 50
 """Steps along neighbor lists between the edges that a kick changes. Measured on 45 instances of TSPLIB at 0.5
 and 1.5 s: 20 and 100 were worse from 300 cities on."""
+SLACK = 0.3
+"""By how many mean edges a tour may exceed the best one for the search to go on from it. Measured on seven
+instances of TSPLIB, 150 to 1,002 cities, two seeds, 1.5 s: mean gap 0.13 % at 0, 0.08 at 0.3, 0.09 at 1."""
 WHOLE = 10_000
 """Tours up to this size are searched as one, larger ones window by window."""
 KICKS = 1
@@ -125,6 +129,7 @@ class _Run:
             state.queue[:] = state.tour
         self._descend(state, rule)
         if len(x) <= WHOLE:
+            state.excess[1] = SLACK * self.scale * self._progress().length / len(x)
             self._perturb(state, rule)
         else:
             sweep = 0
@@ -207,7 +212,8 @@ class _Run:
     def result(self, interrupted: bool) -> Improved:
         tour, length = self.given, self.initial
         if self.state is not None:
-            found = self.ends.from_cycle(self.state.tour.astype(np.int64))
+            best = self.state.best if self.state.excess[0] > 0 else self.state.tour
+            found = self.ends.from_cycle(best.astype(np.int64))
             found_length = tour_length(self.instance, found, closed=self.ends.closed)
             if found_length < length:
                 tour, length = found, found_length
@@ -249,6 +255,8 @@ def make_search(
         logged=np.zeros(1, dtype=np.int64),
         touched=np.zeros(6 * kernels.DEPTH, dtype=np.int32),
         random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),  # never 0
+        best=order.copy(),
+        excess=np.zeros(2),
         places=n if places is None else places,
     )
 
