@@ -13,7 +13,7 @@ it looks at the clock only between trials. What each really took is in the rows 
 ``benchmarks/results/``, with the share of a core that was to be had before. One core: ``taskset -c 1``.
 
     network+search   the default of ``solve``: network, beam or greedy, local search
-    network          the network's tour as it is: one view, 1,000 beams (candidate lists above 300 cities)
+    network          the network's tour as it is, default settings (candidate lists above 300 cities)
     greedy+search    the same local search from a greedy-edge tour, no network
     nearest+search   the same local search from a nearest-neighbor tour, no network
     candidates+search  network+search with the network's ten likeliest cities as neighbor lists

@@ -16,6 +16,7 @@ from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bar
 
     from georoutenet.improve.stop import Progress as Steps
     from georoutenet.instance import Instance
@@ -192,12 +193,11 @@ class _Display:
     """One file: its stage and length so far. Several: a bar."""
 
     def __init__(self, console: Console, instances: list[tuple[str, Instance]]) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.status import Status
-
         self.name = instances[0][1].name
-        self.bar: Progress | None = None
+        self.bar: Bar | None = None
         if len(instances) > 1:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -207,7 +207,7 @@ class _Display:
             self.bar = Progress(*columns, console=console, transient=True)
             self.task = self.bar.add_task("loading", total=len(instances))
         else:
-            self.status = Status("loading", console=console)
+            self.status = console.status("loading")
 
     def __enter__(self) -> _Display:
         (self.bar or self.status).__enter__()
