@@ -1,24 +1,37 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU and no training: the gpu tests, then each kernel's benchmark, then whole steps.
-#   benchmarks/gpu.sh [FOLDER]    results are appended to FOLDER/*.csv (default: benchmarks/results)
-# A part that fails does not stop the next one; the exit status is the number of parts that failed.
+# Everything that needs a GPU and no training: tests, each kernel's benchmark, whole steps.
+#   benchmarks/gpu.sh [FOLDER [PART...]]
+# PART is tests, training-tests, kernels or steps (default: all); results are appended to FOLDER/*.csv (default:
+# benchmarks/results). What fails does not stop the rest; the exit status is the number of commands that failed.
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-benchmarks/results}
+shift
 mkdir -p "$out"
-export PYTHONPATH=src:tests/train PYTHONUNBUFFERED=1
+export PYTHONPATH=src PYTHONUNBUFFERED=1
 failed=0
-part() {
+run() {
   echo "== $* ($(date +%T))"
   timeout "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
 }
-part 420 python3 -m pytest -q --maxfail 20 -m "gpu and not slow" -p no:cacheprovider tests/model tests/decode tests/train
-part 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
-part 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
-part 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
-part 120 python3 benchmarks/nar4tsp_layer.py --csv "$out/kernels.csv"
-part 240 python3 benchmarks/training.py --profile --seconds 3 --csv "$out/training.csv"
-part 120 python3 benchmarks/training.py --profile --seconds 3 --csv "$out/training.csv" --set policy.encoder=nar4tsp \
-  --case "n=50 batch=512 M=48" --case "n=50 batch=64 M=3"
-part 180 python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" --set fused=false \
-  --case "n=50 batch=512 M=48" --case "n=50 batch=64 M=3"
+gpu_tests() { run "$1" python3 -m pytest -q --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"; }
+step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
+large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
+for part in ${*:-tests training-tests kernels steps}; do
+  case $part in
+    tests) gpu_tests 420 tests/model tests/decode ;;
+    training-tests) gpu_tests 420 tests/train ;;
+    kernels)
+      run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
+      run 120 python3 benchmarks/nar4tsp_layer.py --csv "$out/kernels.csv"
+      ;;
+    steps)
+      step 240 --profile
+      step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
+      step 180 --set fused=false --case "$large" --case "$small"
+      ;;
+    *) echo "unknown part $part" >&2; exit 2 ;;
+  esac
+done
 exit $failed

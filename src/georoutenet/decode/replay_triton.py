@@ -183,9 +183,10 @@ replay_rows.register_autograd(_gradient, setup_context=_setup)
 
 def replay_fused(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:
     """As `replay_reference`, for float32 scores of at most `FUSED_CITIES` cities."""
-    n = logits.shape[1]
     edges = logits.clamp(min=FLOOR).transpose(1, 2).contiguous()
-    chance, entropy, position, _ = replay_rows(edges, tours)
-    # Not gathered: the gradient of a gather would be atomic additions.
-    first = torch.where(position[:, :, :n] == 0, start[:, None], 0.0).sum(2)
+    chance, entropy, *_ = replay_rows(edges, tours)
+    # Not gathered: the gradient of a gather would be atomic additions. Nor read from the positions: their
+    # padded width is a bit pattern of n, over which the compiler takes minutes when n is symbolic.
+    cities = torch.arange(logits.shape[1], device=tours.device)
+    first = torch.where(cities == tours[:, :, :1], start[:, None], 0.0).sum(2)
     return chance + first, entropy + start_entropy(start)[:, None]

@@ -56,7 +56,7 @@ def _forward(
         half = 0.5 * (tl.dot(x, w) + (s + t).to(tl.float32))
         y = x.to(tl.float32) + (half + half * tanh(half, FAST))
         mean = tl.sum(y, 1) / D
-        scale = tl.rsqrt(tl.sum(y * y, 1) / D - mean * mean + 1e-5)
+        scale = tl.rsqrt(tl.maximum(tl.sum(y * y, 1) / D - mean * mean, 0.0) + 1e-5)
         shift = -mean * scale
         tl.store(scales + first + r, scale, mask=first + r < pairs)
         tl.store(shifts + first + r, shift, mask=first + r < pairs)

@@ -68,11 +68,12 @@ def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool
 
 
 def compile_nodes(net: GeoRouteNet) -> None:
-    """Compile what happens at the nodes, for all batch sizes and numbers of cities at once."""
-    net.begin = torch.compile(net.begin, dynamic=True)  # type: ignore[method-assign]
-    for layer in net.layers[:-1]:
-        layer.advance = torch.compile(layer.advance, dynamic=True)  # type: ignore[method-assign]
-    net.layers[-1].conclude = torch.compile(net.layers[-1].conclude, dynamic=True)  # type: ignore[method-assign]
+    """Compile what happens at the nodes, for all batch sizes and numbers of cities at once. Only `all_pairs`
+    uses it, so that scores in another precision (of a validation, say) compile nothing."""
+    net.compiled = torch.compile(net.begin, dynamic=True)
+    for layer in net.layers:
+        part = layer.conclude if layer is net.layers[-1] else layer.advance
+        layer.compiled = torch.compile(part, dynamic=True)
 
 
 def embed(net: GeoRouteNet, distance: Tensor, dtype: torch.dtype, use: Operations) -> Tensor:
@@ -124,7 +125,7 @@ def _all_pairs(
 ) -> tuple[Tensor, Tensor]:
     e = embed(net, distance, dtype, use)  # (B, n, n, d)
     tables = use.tables(near)
-    history, s, (q, k, v) = net.begin(coords, dtype)
+    history, s, (q, k, v) = (net.compiled or net.begin)(coords, dtype)
     for number, layer in enumerate(net.layers):
         values, edges, e = use.attention(
             q,
@@ -140,9 +141,11 @@ def _all_pairs(
             **tables,
         )
         if layer is net.layers[-1]:
-            start, source, target = layer.conclude(values, edges, history, s)
+            conclude = layer.compiled or layer.conclude
+            start, source, target = conclude(values, edges, history, s)
         else:
-            h, s, source, target, q, k, v = layer.advance(values, edges, history, s, net.layers[number + 1])
+            advance = layer.compiled or layer.advance
+            h, s, source, target, q, k, v = advance(values, edges, history, s, net.layers[number + 1])
             history.append(h)
         e = update(layer, e, source, target, use)
     return start, logits(net, e, use)

@@ -18,7 +18,7 @@ only; the value and output maps of the sixth start attention are counted but not
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -78,6 +78,8 @@ class RadialBasis(nn.Module):
 
 class Layer(nn.Module):
     """One distance-aware node-edge layer."""
+
+    compiled: Callable[..., tuple[Tensor, ...]] | None = None  # `advance` or `conclude`, by `compile_nodes`
 
     def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
@@ -183,6 +185,8 @@ class Layer(nn.Module):
 
 class GeoRouteNet(nn.Module):
     """The encoder with its start and edge heads."""
+
+    compiled: Callable[..., tuple[list[Tensor], Tensor, tuple[Tensor, ...]]] | None = None  # `begin`
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()

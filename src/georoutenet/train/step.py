@@ -205,15 +205,17 @@ class CapturedStep:
             for group, tensors in state.groups().items()
         }
         at = int(state.step.item())
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        # Graphs of one stream share the workspace of its matrix products, so those that may run at the same
+        # time (other trainers') are recorded on others.
+        self.stream: torch.cuda.Stream = torch.cuda.Stream() if beside is None else beside.stream
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
             for _ in range(WARMUP_STEPS):
                 step()
-        torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=None if beside is None else beside.graph.pool()):
+        pool = None if beside is None else beside.graph.pool()
+        with torch.cuda.graph(self.graph, pool=pool, stream=self.stream):
             step()
         state.load(before, at)
 
