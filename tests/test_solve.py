@@ -328,14 +328,14 @@ def test_ctrl_c_ends_searches_side_by_side() -> None:
         instances,
         stop=grn.MaxTime(60),
         workers=3,
-        progress=lambda stage, _: seen.set() if stage == "improve" else None,
+        progress=lambda stage, step: seen.set() if stage == "improve" and step.iterations else None,
     )
     thread.join()
     for result in results:
         check(result)
         assert result.interrupted
         assert result.timings["total"] < 30
-    assert results[0].length < results[0].initial_length
+    assert any(result.iterations for result in results)
     assert results[-1].iterations == 0  # never reached
 
 

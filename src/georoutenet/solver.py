@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -151,28 +150,60 @@ def solve_all(
         else:
             jobs += [(k, group, own) for own, k in enumerate(positions)]
     jobs.sort(key=lambda job: job[0], reverse=True)
-    if min(workers or available_cores(), len(jobs)) <= 1 or not options.improve:
+    count = min(workers or available_cores(), len(jobs))
+    if count <= 1 or not options.improve:
         for k, group, own in reversed(jobs):
             yield k, group.finish(own)
         return
-    pending: dict[Future[Result], int] = {}
-    ready: set[Future[Result]] = set()
-    with ThreadPoolExecutor(workers or available_cores()) as pool:
-        try:
-            while jobs or pending:
-                try:
-                    while jobs:
-                        k, group, own = jobs[-1]
-                        pending[pool.submit(group.finish, own)] = k
-                        jobs.pop()
-                    ready = wait(pending, return_when=FIRST_COMPLETED).done
-                except KeyboardInterrupt:
-                    cancel.set()
-                    continue
-                for future in ready:
-                    yield pending.pop(future), future.result()
-        finally:  # whoever stops listening stops the searches
-            cancel.set()
+    yield from _side_by_side(jobs, count, cancel)
+
+
+def _side_by_side(
+    jobs: list[tuple[int, Group, int]], workers: int, cancel: threading.Event
+) -> Iterator[tuple[int, Result]]:
+    """Finish the jobs, last first, in threads that help themselves; yield what is done.
+
+    Ctrl-C can come between any two instructions, so nothing is handed over: jobs leave the list and results
+    enter the table in single operations, and a lost wake-up costs nothing.
+    """
+    done: dict[int, Result | BaseException] = {}
+    total, changed = len(jobs), threading.Event()
+
+    def work() -> None:
+        while True:
+            try:
+                k, group, own = jobs.pop()
+            except IndexError:
+                return
+            try:
+                done[k] = group.finish(own)
+            except BaseException as error:
+                done[k] = error
+            changed.set()
+
+    threads: list[threading.Thread] = []
+    yielded: set[int] = set()
+    try:
+        while len(yielded) < total:
+            try:
+                while len(threads) < (1 if cancel.is_set() else workers):
+                    thread = threading.Thread(target=work, daemon=True)
+                    thread.start()  # one that is interrupted here and not counted does no harm
+                    threads.append(thread)
+                changed.wait()
+                changed.clear()
+            except KeyboardInterrupt:
+                cancel.set()
+            for k in sorted(done.keys() - yielded):
+                yielded.add(k)
+                result = done[k]
+                if isinstance(result, BaseException):
+                    raise result
+                yield k, result
+    finally:  # whoever stops listening stops the searches
+        cancel.set()
+        for thread in threads:
+            thread.join()
 
 
 def available_cores() -> int:
