@@ -1,4 +1,4 @@
-"""Searches side by side: seconds of `solve_many` for eight instances of 200 cities, with one worker and with two.
+"""Searches side by side: seconds of `solve_many` for eight instances of 200 cities, with one worker and two.
 
     python benchmarks/solve_many.py >> benchmarks/results/solve_many.csv
 """
