@@ -1,6 +1,6 @@
 """Searches side by side: seconds of `solve_many` for eight instances of 200 cities, with one worker and two.
 
-    python benchmarks/solve_many.py >> benchmarks/results/solve_many.csv
+python benchmarks/solve_many.py >> benchmarks/results/solve_many.csv
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ Without a GPU the kernels run in Triton's interpreter, in a process of their own
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -89,18 +87,8 @@ print("agreed")
 """
 
 
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(folder=os.path.dirname(__file__))],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "agreed" in done.stdout
+def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
+    interpret(SCRIPT.format(folder=os.path.dirname(__file__)))
 
 
 @pytest.mark.gpu

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,19 +130,10 @@ print("agreed")
 """
 
 
-def test_in_the_interpreter() -> None:
+def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
     """Scores and gradients, and a few steps of training with and without the kernels."""
     folder = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(folder=str(folder), train=str(folder.parent / "train"))],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "agreed" in done.stdout
+    interpret(SCRIPT.format(folder=str(folder), train=str(folder.parent / "train")))
 
 
 @pytest.mark.gpu

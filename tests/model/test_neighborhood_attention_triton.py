@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,20 +158,8 @@ def test_reference_by_hand() -> None:
         torch.testing.assert_close(edges[b, i, h], weights @ e[b, i, cities], rtol=1e-6, atol=1e-6)
 
 
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-    script = SCRIPT.format(folder=os.path.dirname(__file__))
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "agreed" in done.stdout
+def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
+    interpret(SCRIPT.format(folder=os.path.dirname(__file__)))
 
 
 @pytest.mark.gpu
