@@ -21,8 +21,8 @@ from georoutenet.model.tiles_triton import FAST, Launch, tanh
 LAUNCH = {
     "embedding": Launch(64, warps=4, stages=2, share=3, registers=168),
     "embedding_backward": Launch(128, warps=8, stages=2, share=1),
-    "logit": Launch(64, warps=4, stages=2, share=3, registers=168),
-    "logit_backward": Launch(128, warps=8, stages=2, share=1),
+    "logit": Launch(64, warps=4, stages=3, share=2),
+    "logit_backward": Launch(64, warps=4, stages=2, share=2),
 }
 
 

@@ -24,7 +24,7 @@ from georoutenet.model.tiles_triton import FAST, Launch, ends, tanh
 LAUNCH = {
     "forward": Launch(64, warps=4, stages=2, share=3, registers=168),
     "backward": Launch(64, warps=4, stages=2, share=2),
-    "sums": Launch(64, warps=8, stages=3, share=1),
+    "sums": Launch(64, warps=4, stages=3, share=2),
 }
 
 

@@ -23,7 +23,7 @@ from georoutenet.model.layers import split_heads, wide
 MAX_CITIES = 256  # a row of scores is one block
 MIN_WIDTH = 16  # features of a head: the least side of a matrix product
 ELEMENTS = 4096  # of a tile: sources times padded targets
-WARPS = 8
+WARPS = 4
 
 
 def attention_reference(

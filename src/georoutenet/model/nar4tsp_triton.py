@@ -37,7 +37,7 @@ LAUNCH = {
     "forward": Launch(64, warps=8, stages=1, share=2, registers=128),
     "scores": Launch(64, warps=4, stages=3, share=4),
     "score_sums": Launch(64, warps=4, stages=3, share=4),
-    "proposal": Launch(64, warps=8, stages=1, share=1),
+    "proposal": Launch(64, warps=8, stages=1, share=2, registers=128),
     "weight": Launch(64, warps=8, stages=3, share=2),
 }
 

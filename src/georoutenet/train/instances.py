@@ -32,7 +32,8 @@ def uniforms(seed: Tensor, batch: int, count: int, *, first: int = 0, skip: int 
     """Float32 numbers in [0, 1), ``(batch, count)``: row ``b`` belongs to instance ``first + b``."""
     instance = torch.arange(first + 1, first + batch + 1, device=seed.device)[:, None]
     number = torch.arange(skip + 1, skip + count + 1, device=seed.device)
-    bits = mix(mix(seed + instance * _GOLDEN) + number * _GOLDEN)
+    golden = _GOLDEN + (seed & 0)  # a tensor: the compiler would fold the number into 32-bit index arithmetic
+    bits = mix(mix(seed + instance * golden) + number * golden)
     return ((bits >> 40) & 0xFFFFFF).float() * 2.0**-24
 
 
