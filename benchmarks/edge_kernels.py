@@ -12,7 +12,7 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import edge_ends_triton, edge_update_triton
+from georoutenet.model import edge_ends_triton, edge_update_cuda, edge_update_triton
 from georoutenet.model.tiles_triton import Launch
 
 FORWARD = [
@@ -85,6 +85,13 @@ def main() -> None:
     narrow = (e, source, target, weight.bfloat16(), gamma)
     grad = torch.randn_like(e)
     forward = partial(update._forward_pass, (*narrow, beta))
+    if edge_update_cuda.fits(e):
+        _, scales, shifts = forward()
+        backward = partial(edge_update_cuda.backward_pass, (*narrow, scales, shifts), grad)
+        table.measure("update forward", edge_update_cuda.FORWARD, forward)
+        table.measure("update backward, states", edge_update_cuda.BACKWARD, backward)
+        table.measure("update both", "CUDA", both(update.edge_update, values))
+        edge_update_cuda.fits = lambda e: False
     best(table, update.LAUNCH, "forward", FORWARD, "update forward", forward)
     _, scales, shifts = forward()
     backward = partial(update._backward_pass, (*narrow, scales, shifts), grad)

@@ -91,14 +91,34 @@ def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
     interpret(SCRIPT.format(folder=os.path.dirname(__file__)))
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("n", [5, 11, 50, 63, 64, 65, 100, 127, 200])
-def test_on_the_device(n: int) -> None:
+SIZES = [5, 11, 50, 63, 64, 65, 100, 127, 200]
+
+
+def check(**found: dict[str, float]) -> None:
     """Inputs are equal in both; what differs is the rounding to bfloat16 inside, 2^-9 a time."""
-    found = {"update": compare_update(3, n, n, 128, torch.bfloat16, "cuda")}
-    found["update, few sources"] = compare_update(2, 3, n, 128, torch.bfloat16, "cuda")
-    found["embedding"] = compare_embedding(3, n, 128, torch.bfloat16, "cuda")
-    found["embedding"]["bandwidth"] /= 10  # one number, a sum that cancels
-    found["logit"] = compare_logit(3, n, 128, torch.bfloat16, "cuda")
     worst = {what: max(offs.items(), key=lambda item: item[1]) for what, offs in found.items()}
     assert all(off < 1.5e-2 for _, off in worst.values()), worst
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("kernels", ["cuda", "triton"])
+def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from georoutenet.model import edge_update_cuda
+
+    if kernels == "triton":
+        monkeypatch.setattr(edge_update_cuda, "fits", lambda e: False)
+    elif not edge_update_cuda.fits(torch.empty(1, 1, 1, 128, dtype=torch.bfloat16, device="cuda")):
+        pytest.skip("no CUDA kernels on this device")
+    check(
+        square=compare_update(3, n, n, 128, torch.bfloat16, "cuda"),
+        few_sources=compare_update(2, 3, n, 128, torch.bfloat16, "cuda"),
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", SIZES)
+def test_ends_on_the_device(n: int) -> None:
+    embedding = compare_embedding(3, n, 128, torch.bfloat16, "cuda")
+    embedding["bandwidth"] /= 10  # one number, a sum that cancels
+    check(embedding=embedding, logit=compare_logit(3, n, 128, torch.bfloat16, "cuda"))

@@ -5,7 +5,8 @@
 The bias of the proposal is part of ``t``. The backward pass recomputes ``u`` instead of storing it: one
 kernel goes from the gradient of the output to those of ``e`` and ``u`` (and of the norm's gain and offset), a
 second one sums the gradient of ``u`` over sources, over targets, and against ``e`` for the weight's.
-`edge_update_reference` is the same function in plain PyTorch.
+`edge_update_reference` is the same function in plain PyTorch. Both passes over the states exist in CUDA C++
+too (`edge_update_cuda`), which takes over where it can.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -19,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from georoutenet.model import edge_update_cuda
 from georoutenet.model.tiles_triton import FAST, Launch, ends, tanh
 
 LAUNCH = {
@@ -142,6 +144,8 @@ def _sums(du, e, dw, ds, dt, m, n, items, blocks, parts, chunk, D: tl.constexpr,
 
 def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     e = inputs[0]
+    if edge_update_cuda.fits(e):
+        return edge_update_cuda.forward_pass(inputs)
     batch, m, n, d = e.shape
     pairs = batch * m * n
     out = torch.empty_like(e)
@@ -155,6 +159,13 @@ def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
+    states = edge_update_cuda.backward_pass if edge_update_cuda.fits(grad) else _states_backward
+    de, du, dgamma, dbeta = states(saved, grad.contiguous())
+    return de, *_sums_backward(saved[0], du), dgamma, dbeta
+
+
+def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of e and u, gamma and beta."""
     e = saved[0]
     batch, m, n, d = e.shape
     pairs = batch * m * n
@@ -163,9 +174,16 @@ def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...
     count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
     norms = e.new_empty((count, 16, d), dtype=torch.float32)
     _backward[(count,)](
-        *saved, grad.contiguous(), de, du, norms, m, n, 1 / m, 1 / n, pairs,
+        *saved, grad, de, du, norms, m, n, 1 / m, 1 / n, pairs,
         D=d, P=launch.rows, FAST=FAST, **launch.options(),
     )  # fmt: skip
+    both = norms.sum(0)
+    return de, du, both[8], both[0]
+
+
+def _sums_backward(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of sources, targets and weight."""
+    batch, m, n, d = e.shape
     launch = LAUNCH["sums"]
     blocks = triton.cdiv(n, launch.rows)
     count = launch.programs(batch * m * blocks, e.device)
@@ -180,8 +198,7 @@ def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...
         du, e, dw, ds, dt, m, n, items, blocks, parts, chunk,
         D=d, J=launch.rows, **launch.options(),
     )  # fmt: skip
-    both = norms.sum(0)
-    return de, _total(ds), _total(dt), dw.sum(0), both[8], both[0]
+    return _total(ds), _total(dt), dw.sum(0)
 
 
 def _total(partial: Tensor) -> Tensor:

@@ -1,0 +1,47 @@
+"""The edge update's passes over all pairs in CUDA C++ (`edge_update.cu`): bfloat16 states of 128 features.
+
+They compute what the Triton kernels of `edge_update_triton` compute. A warp holds a tile of 16 pairs in the
+registers in which the matrix instructions want and deliver it, so nothing is rearranged and no warp waits for
+another.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from georoutenet.model import native
+from georoutenet.model.native import MATRIX, TILE, Kernel
+
+# As many warps as the registers of a multiprocessor allow.
+FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE)
+BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 2 * TILE)
+
+
+def fits(e: Tensor) -> bool:
+    """Whether the kernels take these states."""
+    return native.fits(e, FORWARD, BACKWARD)
+
+
+def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """New states, and scale and shift of each pair's norm. Inputs: e, source, target, weight, gamma, beta."""
+    e = inputs[0]
+    batch, m, n, _ = e.shape
+    out = torch.empty_like(e)
+    scales, shifts = e.new_empty((2, batch * m * n), dtype=torch.float32)
+    FORWARD(*inputs, out, scales, shifts, m, n, batch * m * n)
+    return out, scales, shifts
+
+
+def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of e and of the proposal u, of gamma and beta.
+
+    Saved: e, source, target, weight, gamma, scales, shifts.
+    """
+    e = saved[0]
+    batch, m, n, d = e.shape
+    de, du = torch.empty_like(e), torch.empty_like(e)
+    norms = e.new_empty((BACKWARD.count(saved), 2, d), dtype=torch.float32)
+    BACKWARD(*saved, grad, de, du, norms, m, n, batch * m * n)
+    dgamma, dbeta = norms.sum(0)
+    return de, du, dgamma, dbeta

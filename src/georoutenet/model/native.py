@@ -1,0 +1,77 @@
+"""Kernels in CUDA C++, compiled by PyTorch at first use: for GPUs with bfloat16 matrix instructions.
+
+The sources are the ``.cu`` files beside this one, each compiled behind `warp.cuh` (the instructions of a warp)
+and `tiles.cuh` (a warp's tile of 16 rows). Where PyTorch cannot compile them, the Triton kernels do the work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import torch
+from torch import Tensor
+
+WIDTH = 128  # features
+MATRIX = 2 * WIDTH * WIDTH  # bytes of a matrix of weights in shared memory
+TILE = 2 * WIDTH * 16  # bytes of 16 rows
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: where it is, and how it is launched."""
+
+    file: str
+    name: str
+    warps: int  # of a block; the source knows them as NAME_WARPS
+    shared: int  # bytes of shared memory a block
+    blocks: int = 1  # a multiprocessor
+
+    def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
+        """Launch on the current stream: one block for each place on the device, if not told otherwise."""
+        compiled = _compile(self, _device(arguments))
+        assert compiled is not None, "fits() says when to call"
+        count = self.count(arguments) if blocks is None else blocks
+        compiled((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
+
+    def count(self, arguments: Sequence[Tensor | int]) -> int:
+        """How many blocks run at a time."""
+        return self.blocks * torch.cuda.get_device_properties(_device(arguments)).multi_processor_count
+
+
+def _device(arguments: Sequence[Tensor | int]) -> torch.device:
+    return next(value.device for value in arguments if isinstance(value, Tensor))
+
+
+def read_source(file: str) -> str:
+    """A source with what it stands on."""
+    folder = files("georoutenet.model")
+    return "".join(
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("warp.cuh", "tiles.cuh", file)
+    )
+
+
+@cache
+def _compile(kernel: Kernel, device: torch.device) -> Callable[..., None] | None:
+    """The compiled kernel, or nothing where it cannot be had."""
+    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+        return None
+    try:
+        with torch.cuda.device(device):
+            options = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"]
+            compiled = torch.cuda._compile_kernel(read_source(kernel.file), kernel.name, nvcc_options=options)
+            compiled.set_shared_memory_config(kernel.shared)
+    except (AttributeError, OSError, RuntimeError) as error:
+        warnings.warn(f"{kernel.name} runs in Triton, there is no CUDA kernel: {error}", stacklevel=2)
+        return None
+    return compiled
+
+
+def fits(states: Tensor, *kernels: Kernel) -> bool:
+    """Whether these kernels take such states: bfloat16 on CUDA, 128 features."""
+    if not states.is_cuda or states.dtype != torch.bfloat16 or states.shape[-1] != WIDTH:
+        return False
+    return all(_compile(kernel, states.device) is not None for kernel in kernels)

@@ -1,0 +1,73 @@
+// Tiles of 16 rows with 128 features in bfloat16, one warp a tile.
+//
+// Lane 4 g + t holds, of rows g and g + 8, the features 32 c + 8 t + (0 ... 7), c = 0 ... 3: as words x[r][q] with
+// q = 4 c + p, features 32 c + 8 t + 2 p + (0, 1). That is 16 bytes of memory at a time, and with the weights'
+// fragments filled accordingly it is both mma's left operand and its result, acc[q][2 r + (0, 1)]: nothing moves.
+constexpr int WIDTH = 128;
+constexpr int FRAGMENTS = 16 * 4 * 32;  // of 16 bytes: a 128 x 128 matrix in the order of mma's operand
+
+__device__ __forceinline__ float low(word w) { return __uint_as_float(w << 16); }
+__device__ __forceinline__ float high(word w) { return __uint_as_float(w & 0xffff0000u); }
+
+struct Lane {
+  int lane, g, t;
+  __device__ Lane() : lane(threadIdx.x % 32), g(lane / 4), t(lane % 4) {}
+};
+// The feature of column `column` of n-tile q.
+__device__ __forceinline__ int feature(int q, int column) { return 32 * (q / 4) + 8 * (column / 2) + 2 * (q % 4) + column % 2; }
+
+// x W^T: operand fragments of W as stored (out, in).
+__device__ void fill(uint4* fragments, const unsigned short* weight) {
+  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
+    int lane = k % 32, c = k / 32 % 4, q = k / 128;
+    fragments[k] = *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+  }
+}
+// x W
+__device__ void fill_transposed(uint4* fragments, const unsigned short* weight) {
+  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
+    int lane = k % 32, c = k / 32 % 4, q = k / 128;
+    const unsigned short* column = weight + (32 * c + 8 * (lane % 4)) * WIDTH + feature(q, lane / 4);
+    word w[4];
+    for (int p = 0; p < 4; p++) w[p] = column[2 * p * WIDTH] | (word)column[(2 * p + 1) * WIDTH] << 16;
+    fragments[k] = make_uint4(w[0], w[1], w[2], w[3]);
+  }
+}
+__device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], const uint4* fragments) {
+#pragma unroll
+  for (int c = 0; c < 4; c++)
+#pragma unroll
+    for (int q = 0; q < 16; q++) {
+      uint4 b = fragments[(q * 4 + c) * 32];
+      mma(acc[q], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b.x, b.y);
+      mma(acc[q], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b.z, b.w);
+    }
+}
+__device__ __forceinline__ void take(word (&x)[16], const uint4* from, int stride) {
+#pragma unroll
+  for (int c = 0; c < 4; c++) {
+    uint4 v = from[c * stride];
+    x[4 * c] = v.x, x[4 * c + 1] = v.y, x[4 * c + 2] = v.z, x[4 * c + 3] = v.w;
+  }
+}
+__device__ __forceinline__ void put(uint4* to, const word (&x)[16]) {
+#pragma unroll
+  for (int c = 0; c < 4; c++) to[4 * c] = make_uint4(x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]);
+}
+// A row's 16-byte piece of this thread.
+__device__ __forceinline__ size_t piece(int row, int t) { return (size_t)row * (WIDTH / 8) + t; }
+__device__ __forceinline__ float over_row(float x) {
+  x += shuffle(x, 1);
+  return x + shuffle(x, 2);
+}
+
+// Sums over the 8 lanes with the same t; each keeps HALF / 4 of the words, the three steps together word 4 g to 4 g + 3.
+template <int HALF>
+__device__ __forceinline__ void scatter(word (&v)[32], int g) {
+  bool upper = g & HALF / 4;
+#pragma unroll
+  for (int k = 0; k < HALF; k++) {
+    word keep = upper ? v[k + HALF] : v[k], send = upper ? v[k] : v[k + HALF];
+    v[k] = add2(keep, shuffle(send, HALF));
+  }
+}

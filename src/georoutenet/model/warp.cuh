@@ -1,0 +1,34 @@
+// What one warp does with bfloat16 matrices, for all CUDA sources of the project. Tests replace this file by one that
+// emulates a warp on the CPU.
+typedef unsigned int word;  // two bfloat16 numbers
+
+__device__ __forceinline__ word pack(float lo, float hi) {
+  word w;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
+  return w;
+}
+__device__ __forceinline__ word add2(word a, word b) {
+  word w;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return w;
+}
+__device__ __forceinline__ float tangent(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ word shuffle(word x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+// c (16 x 8) += a (16 x 16) b (16 x 8)
+__device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// 16 bytes to shared memory, without waiting for them.
+__device__ __forceinline__ void copy16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global));
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }

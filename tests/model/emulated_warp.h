@@ -1,0 +1,149 @@
+// A CUDA block on the CPU: every thread is a fiber; they take turns, and those that must meet wait for each other.
+// It stands in for warp.cuh in front of a kernel's source.
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+using std::max;
+using std::min;
+
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
+inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float __expf(float x) { return expf(x); }
+
+struct Index { unsigned x; };
+inline Index threadIdx, blockIdx, blockDim, gridDim;
+alignas(16) inline char emulated_shared[1 << 18];
+
+struct Meeting {  // of a number of threads
+  unsigned size, arrived = 0, number = 0;
+};
+struct Emulator {
+  std::vector<ucontext_t> threads;
+  std::vector<char> is_done;
+  ucontext_t scheduler;
+  std::vector<Meeting> warps;
+  Meeting block;
+  std::function<void()> kernel;
+  unsigned now;
+};
+inline Emulator emulator;
+
+inline void meet(Meeting& meeting) {
+  unsigned number = meeting.number;
+  if (++meeting.arrived == meeting.size) {
+    meeting.arrived = 0, meeting.number++;
+    return;
+  }
+  while (meeting.number == number) {
+    unsigned me = emulator.now;
+    swapcontext(&emulator.threads[me], &emulator.scheduler);
+    threadIdx.x = me;
+  }
+}
+inline void meet_warp() { meet(emulator.warps[threadIdx.x / 32]); }
+inline void __syncthreads() { meet(emulator.block); }
+inline void __syncwarp() { meet_warp(); }
+
+inline void run_thread() {
+  threadIdx.x = emulator.now;
+  emulator.kernel();
+  emulator.is_done[emulator.now] = 1;
+  swapcontext(&emulator.threads[emulator.now], &emulator.scheduler);
+}
+inline void launch(int blocks, int threads, std::function<void()> kernel) {
+  constexpr size_t STACK = 1 << 17;
+  std::vector<char> stacks(STACK * threads);
+  gridDim.x = blocks, blockDim.x = threads;
+  for (int b = 0; b < blocks; b++) {
+    blockIdx.x = b;
+    emulator.kernel = kernel;
+    emulator.threads.assign(threads, ucontext_t());
+    emulator.is_done.assign(threads, 0);
+    emulator.warps.assign(threads / 32, Meeting{32});
+    emulator.block = Meeting{(unsigned)threads};
+    memset(emulated_shared, 0xff, sizeof emulated_shared);
+    for (int t = 0; t < threads; t++) {
+      ucontext_t& context = emulator.threads[t];
+      getcontext(&context);
+      context.uc_stack.ss_sp = stacks.data() + STACK * t;
+      context.uc_stack.ss_size = STACK;
+      context.uc_link = nullptr;
+      makecontext(&context, run_thread, 0);
+    }
+    for (int left = threads; left;) {
+      left = 0;
+      for (int t = 0; t < threads; t++) {
+        if (emulator.is_done[t]) continue;
+        left++;
+        emulator.now = t, threadIdx.x = t;
+        swapcontext(&emulator.scheduler, &emulator.threads[t]);
+      }
+    }
+  }
+}
+
+typedef unsigned int word;
+inline unsigned narrow(float x) {  // to bfloat16, to the nearest, ties to even
+  unsigned bits = __float_as_uint(x);
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline word pack(float lo, float hi) { return narrow(lo) | narrow(hi) << 16; }
+inline float half_of(word w, int h) { return __uint_as_float(h ? w & 0xffff0000u : w << 16); }
+inline word add2(word a, word b) {
+  return pack(half_of(a, 0) + half_of(b, 0), half_of(a, 1) + half_of(b, 1));
+}
+inline float tangent(float x) { return tanhf(x); }
+
+inline word exchange[1024];
+inline word shuffle(word x, int mask) {
+  unsigned me = threadIdx.x;
+  exchange[me] = x;
+  meet_warp();
+  word y = exchange[me ^ mask];
+  meet_warp();
+  return y;
+}
+inline float shuffle(float x, int mask) { return __uint_as_float(shuffle(__float_as_uint(x), mask)); }
+
+inline word operands[1024][6];
+inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  word mine[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(operands[me], mine, sizeof mine);
+  meet_warp();
+  for (int r = 0; r < 2; r++)
+    for (int h = 0; h < 2; h++) {
+      float sum = c[2 * r + h];
+      int row = g + 8 * r, column = 2 * t + h;
+      for (int k = 0; k < 16; k++) {
+        int pair = k % 8 / 2, upper = k / 8;
+        float a = half_of(operands[warp + 4 * (row % 8) + pair][row / 8 + 2 * upper], k % 2);
+        float b = half_of(operands[warp + 4 * column + pair][4 + upper], k % 2);
+        sum += a * b;
+      }
+      c[2 * r + h] = sum;
+    }
+  meet_warp();
+}
+inline void copy16(void* shared, const void* global) { memcpy(shared, global, 16); }
+inline void commit_copies() {}
+inline void wait_for_copies() {}
