@@ -19,8 +19,10 @@ using std::max;
 using std::min;
 
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -69,6 +71,7 @@ inline void run_thread() {
   emulator.is_done[emulator.now] = 1;
   swapcontext(&emulator.threads[emulator.now], &emulator.scheduler);
 }
+inline void forget_copies();
 inline void launch(int blocks, int threads, std::function<void()> kernel) {
   constexpr size_t STACK = 1 << 17;
   std::vector<char> stacks(STACK * threads);
@@ -81,6 +84,7 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     emulator.warps.assign(threads / 32, Meeting{32});
     emulator.block = Meeting{(unsigned)threads};
     memset(emulated_shared, 0xff, sizeof emulated_shared);
+    forget_copies();
     for (int t = 0; t < threads; t++) {
       ucontext_t& context = emulator.threads[t];
       getcontext(&context);
@@ -144,6 +148,45 @@ inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word
     }
   meet_warp();
 }
-inline void copy16(void* shared, const void* global) { memcpy(shared, global, 16); }
-inline void commit_copies() {}
-inline void wait_for_copies() {}
+// A copy arrives when its thread waits for it; until then nobody can use what was there.
+struct Copy {
+  void* to;
+  const void* from;
+  bool inside;
+  unsigned group;
+};
+inline std::vector<Copy> copies[1024];
+inline unsigned groups[1024];
+inline void forget_copies() {
+  for (std::vector<Copy>& of_thread : copies) of_thread.clear();
+}
+inline void copy16(void* shared, const void* global, bool inside = true) {
+  unsigned me = threadIdx.x;
+  memset(shared, 0xff, 16);
+  copies[me].push_back({shared, global, inside, groups[me]});
+}
+inline void commit_copies() { groups[threadIdx.x]++; }
+template <int PENDING = 0>
+inline void wait_for_copies() {
+  unsigned me = threadIdx.x;
+  std::vector<Copy> left;
+  for (Copy& copy : copies[me])
+    if (copy.group + PENDING >= groups[me])
+      left.push_back(copy);
+    else if (copy.inside)
+      memcpy(copy.to, copy.from, 16);
+    else
+      memset(copy.to, 0, 16);
+  copies[me] = left;
+}
+inline const unsigned short* rows_of_matrices[1024];
+inline void load_transposed(word (&x)[4], const void* shared) {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  rows_of_matrices[me] = (const unsigned short*)shared;
+  meet_warp();
+  for (int k = 0; k < 4; k++) {
+    const unsigned short** rows = rows_of_matrices + warp + 8 * k + 2 * t;
+    x[k] = rows[0][g] | (word)rows[1][g] << 16;
+  }
+  meet_warp();
+}

@@ -30,5 +30,22 @@ __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, wo
 __device__ __forceinline__ void copy16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global));
 }
+// Zeros where there is nothing to copy.
+__device__ __forceinline__ void copy16(void* shared, const void* global, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((word)__cvta_generic_to_shared(shared)),
+               "l"(global), "r"(inside ? 16 : 0));
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+// All but the last PENDING committed ones.
+template <int PENDING = 0>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+// Four 8 x 8 matrices, transposed: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8; lane 4 g + t gets
+// rows 2 t and 2 t + 1 of column g, a word of each matrix.
+__device__ __forceinline__ void load_transposed(word (&x)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"((word)__cvta_generic_to_shared(shared))
+               : "memory");
+}
