@@ -12,7 +12,7 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import edge_ends_triton, edge_update_cuda, edge_update_triton
+from georoutenet.model import edge_ends_triton, edge_sums_cuda, edge_update_cuda, edge_update_triton
 from georoutenet.model.tiles_triton import Launch
 
 FORWARD = [
@@ -91,12 +91,14 @@ def main() -> None:
         table.measure("update forward", edge_update_cuda.FORWARD, forward)
         table.measure("update backward, states", edge_update_cuda.BACKWARD, backward)
         table.measure("update both", "CUDA", both(update.edge_update, values))
-        edge_update_cuda.fits = lambda e: False
+        table.measure("update backward, sums", edge_sums_cuda.SUMS, partial(update._sums_backward, e, grad))
+        edge_update_cuda.fits = edge_sums_cuda.fits = lambda e: False
     best(table, update.LAUNCH, "forward", FORWARD, "update forward", forward)
     _, scales, shifts = forward()
     backward = partial(update._backward_pass, (*narrow, scales, shifts), grad)
     best(table, update.LAUNCH, "backward", BACKWARD, "update backward (all)", backward)
-    best(table, update.LAUNCH, "sums", SUMS, "update backward (all)", backward)
+    sums = partial(update._sums_backward, e, grad)
+    best(table, update.LAUNCH, "sums", SUMS, "update backward, sums", sums)
     table.measure("update both", "", both(update.edge_update, values))
     plain = torch.compile(update.edge_update_reference)
     table.measure("update compiled both", "", both(plain, [*values[:3], *(v.bfloat16() for v in values[3:])]))

@@ -104,10 +104,11 @@ def check(**found: dict[str, float]) -> None:
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kernels", ["cuda", "triton"])
 def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from georoutenet.model import edge_update_cuda
+    from georoutenet.model import edge_sums_cuda, edge_update_cuda
 
     if kernels == "triton":
         monkeypatch.setattr(edge_update_cuda, "fits", lambda e: False)
+        monkeypatch.setattr(edge_sums_cuda, "fits", lambda du: False)
     elif not edge_update_cuda.fits(torch.empty(1, 1, 1, 128, dtype=torch.bfloat16, device="cuda")):
         pytest.skip("no CUDA kernels on this device")
     check(

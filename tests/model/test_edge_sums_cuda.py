@@ -47,7 +47,8 @@ def test_split_covers_all_pairs(batch: int, m: int, n: int, places: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("batch", "n", "least"), [(512, 20, 0.95), (512, 50, 0.95), (64, 50, 0.9), (512, 100, 0.95), (64, 200, 0.95)]
+    ("batch", "n", "least"),
+    [(512, 20, 0.95), (512, 50, 0.95), (64, 50, 0.9), (512, 100, 0.95), (64, 200, 0.95)],
 )
 def test_split_is_even(batch: int, n: int, least: float) -> None:
     """The places of an H200 have about the same number of sources to walk along."""

@@ -5,8 +5,8 @@
 The bias of the proposal is part of ``t``. The backward pass recomputes ``u`` instead of storing it: one
 kernel goes from the gradient of the output to those of ``e`` and ``u`` (and of the norm's gain and offset), a
 second one sums the gradient of ``u`` over sources, over targets, and against ``e`` for the weight's.
-`edge_update_reference` is the same function in plain PyTorch. Both passes over the states exist in CUDA C++
-too (`edge_update_cuda`), which takes over where it can.
+`edge_update_reference` is the same function in plain PyTorch. All passes over the states exist in CUDA C++ too
+(`edge_update_cuda`, `edge_sums_cuda`), which takes over where it can.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from georoutenet.model import edge_update_cuda
+from georoutenet.model import edge_sums_cuda, edge_update_cuda
 from georoutenet.model.tiles_triton import FAST, Launch, ends, tanh
 
 LAUNCH = {
@@ -183,6 +183,9 @@ def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, T
 
 def _sums_backward(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of sources, targets and weight."""
+    if edge_sums_cuda.fits(du):
+        ds, dt, dw = edge_sums_cuda.sums(e, du)
+        return _total(ds), _total(dt), dw
     batch, m, n, d = e.shape
     launch = LAUNCH["sums"]
     blocks = triton.cdiv(n, launch.rows)
