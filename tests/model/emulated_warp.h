@@ -190,3 +190,27 @@ inline void load_transposed(word (&x)[4], const void* shared) {
   }
   meet_warp();
 }
+inline word from_lane(word x, int lane) {
+  unsigned me = threadIdx.x;
+  exchange[me] = x;
+  meet_warp();
+  word y = exchange[me / 32 * 32 + lane % 32];
+  meet_warp();
+  return y;
+}
+inline float from_lane(float x, int lane) { return __uint_as_float(from_lane(__float_as_uint(x), lane)); }
+inline word ballot(bool x) {
+  word all = 0;
+  for (int lane = 0; lane < 32; lane++) all |= from_lane((word)x, lane) << lane;
+  return all;
+}
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline word transpose(word x) {
+  unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  word two[2];
+  for (int k = 0; k < 2; k++) {
+    word y = from_lane(x, 4 * (2 * t + k) + g / 2);
+    two[k] = g % 2 ? y >> 16 : y & 0xffff;
+  }
+  return two[0] | two[1] << 16;
+}
