@@ -199,7 +199,7 @@ inline word from_lane(word x, int lane) {
   return y;
 }
 inline float from_lane(float x, int lane) { return __uint_as_float(from_lane(__float_as_uint(x), lane)); }
-inline word ballot(bool x) {
+inline word votes(bool x) {
   word all = 0;
   for (int lane = 0; lane < 32; lane++) all |= from_lane((word)x, lane) << lane;
   return all;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_transposed(word (&x)[4], const void* shared
 }
 __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ word from_lane(word x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
-__device__ __forceinline__ word ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+__device__ __forceinline__ word votes(bool x) { return __ballot_sync(0xffffffffu, x); }
 // An 8 x 8 matrix, of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
 __device__ __forceinline__ word transpose(word x) {
   word y;
