@@ -42,7 +42,7 @@ struct Emulator {
   std::vector<ucontext_t> threads;
   std::vector<char> is_done;
   ucontext_t scheduler;
-  std::vector<Meeting> warps;
+  std::vector<Meeting> warps, groups;
   Meeting block;
   std::function<void()> kernel;
   unsigned now;
@@ -82,6 +82,7 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     emulator.threads.assign(threads, ucontext_t());
     emulator.is_done.assign(threads, 0);
     emulator.warps.assign(threads / 32, Meeting{32});
+    emulator.groups.assign(threads / 128, Meeting{128});
     emulator.block = Meeting{(unsigned)threads};
     memset(emulated_shared, 0xff, sizeof emulated_shared);
     forget_copies();
@@ -147,6 +148,12 @@ inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word
       c[2 * r + h] = sum;
     }
   meet_warp();
+}
+inline void mma(float (&c)[4], word a0, word a1, word b) { mma(c, a0, a1, 0, 0, b, 0); }
+inline Meeting barriers[16];
+inline void barrier(int number, int threads) {
+  barriers[number].size = threads;
+  meet(barriers[number]);
 }
 // A copy arrives when its thread waits for it; until then nobody can use what was there.
 struct Copy {
@@ -214,3 +221,33 @@ inline word transpose(word x) {
   }
   return two[0] | two[1] << 16;
 }
+inline void copy16(void* shared, const void* global, bool real) {
+  real ? memcpy(shared, global, 16) : memset(shared, 0, 16);
+}
+inline const uint16_t* rows[1024];
+inline void take_transposed(word (&x)[4], const void* row) {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  rows[me] = (const uint16_t*)row;
+  meet_warp();
+  for (int k = 0; k < 4; k++) x[k] = rows[warp + 8 * k + 2 * t][g] | (word)rows[warp + 8 * k + 2 * t + 1][g] << 16;
+  meet_warp();
+}
+inline word transpose(word x) {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  exchange[me] = x;
+  meet_warp();
+  word lo = exchange[warp + 8 * t + g / 2] >> 16 * (g % 2), hi = exchange[warp + 8 * t + 4 + g / 2] >> 16 * (g % 2);
+  meet_warp();
+  return (lo & 0xffff) | hi << 16;
+}
+template <word SELECTOR>
+inline word permute(word a, word b) {
+  uint64_t bytes = a | (uint64_t)b << 32;
+  word w = 0;
+  for (int k = 0; k < 4; k++) {
+    word digit = SELECTOR >> 4 * k & 15, byte = bytes >> 8 * (digit % 8) & 255;
+    w |= (digit < 8 ? byte : byte & 128 ? 255u : 0u) << 8 * k;
+  }
+  return w;
+}
+inline void meet_group(int group) { meet(emulator.groups[group]); }

@@ -26,6 +26,16 @@ __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, wo
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+// c (16 x 8) += a (16 x 8) b (8 x 8)
+__device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a0), "r"(a1), "r"(b));
+}
+// A number of threads, whole warps of a block, wait for each other; number 0 is the whole block's.
+__device__ __forceinline__ void barrier(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 // 16 bytes to shared memory, without waiting for them.
 __device__ __forceinline__ void copy16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global));
@@ -58,3 +68,31 @@ __device__ __forceinline__ word transpose(word x) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
+// The same, or zeros.
+__device__ __forceinline__ void copy16(void* shared, const void* global, bool real) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global),
+               "r"(real ? 16 : 0));
+}
+// Four matrices of 8 x 8, transposed: lane l points at row l % 8 of matrix l / 8 in shared memory.
+__device__ __forceinline__ void take_transposed(word (&x)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"((word)__cvta_generic_to_shared(row))
+               : "memory");
+}
+// An 8 x 8 matrix in registers, transposed.
+__device__ __forceinline__ word transpose(word x) {
+  word y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+// Byte k of the result is byte s % 8 of a (0 to 3) and b (4 to 7), s the selector's k-th hexadecimal digit from the
+// right; eight copies of its highest bit where s is 8 or more.
+template <word SELECTOR>
+__device__ __forceinline__ word permute(word a, word b) {
+  word w;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(b), "n"(SELECTOR));
+  return w;
+}
+// All threads of one group of four warps.
+__device__ __forceinline__ void meet_group(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
