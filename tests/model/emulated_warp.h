@@ -221,25 +221,6 @@ inline word transpose(word x) {
   }
   return two[0] | two[1] << 16;
 }
-inline void copy16(void* shared, const void* global, bool real) {
-  real ? memcpy(shared, global, 16) : memset(shared, 0, 16);
-}
-inline const uint16_t* rows[1024];
-inline void take_transposed(word (&x)[4], const void* row) {
-  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
-  rows[me] = (const uint16_t*)row;
-  meet_warp();
-  for (int k = 0; k < 4; k++) x[k] = rows[warp + 8 * k + 2 * t][g] | (word)rows[warp + 8 * k + 2 * t + 1][g] << 16;
-  meet_warp();
-}
-inline word transpose(word x) {
-  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
-  exchange[me] = x;
-  meet_warp();
-  word lo = exchange[warp + 8 * t + g / 2] >> 16 * (g % 2), hi = exchange[warp + 8 * t + 4 + g / 2] >> 16 * (g % 2);
-  meet_warp();
-  return (lo & 0xffff) | hi << 16;
-}
 template <word SELECTOR>
 inline word permute(word a, word b) {
   uint64_t bytes = a | (uint64_t)b << 32;

@@ -68,24 +68,6 @@ __device__ __forceinline__ word transpose(word x) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
-// The same, or zeros.
-__device__ __forceinline__ void copy16(void* shared, const void* global, bool real) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global),
-               "r"(real ? 16 : 0));
-}
-// Four matrices of 8 x 8, transposed: lane l points at row l % 8 of matrix l / 8 in shared memory.
-__device__ __forceinline__ void take_transposed(word (&x)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"((word)__cvta_generic_to_shared(row))
-               : "memory");
-}
-// An 8 x 8 matrix in registers, transposed.
-__device__ __forceinline__ word transpose(word x) {
-  word y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
 // Byte k of the result is byte s % 8 of a (0 to 3) and b (4 to 7), s the selector's k-th hexadecimal digit from the
 // right; eight copies of its highest bit where s is 8 or more.
 template <word SELECTOR>
