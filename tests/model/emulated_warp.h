@@ -42,7 +42,7 @@ struct Emulator {
   std::vector<ucontext_t> threads;
   std::vector<char> is_done;
   ucontext_t scheduler;
-  std::vector<Meeting> warps, groups;
+  std::vector<Meeting> warps;
   Meeting block;
   std::function<void()> kernel;
   unsigned now;
@@ -82,7 +82,6 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     emulator.threads.assign(threads, ucontext_t());
     emulator.is_done.assign(threads, 0);
     emulator.warps.assign(threads / 32, Meeting{32});
-    emulator.groups.assign(threads / 128, Meeting{128});
     emulator.block = Meeting{(unsigned)threads};
     memset(emulated_shared, 0xff, sizeof emulated_shared);
     forget_copies();
@@ -231,4 +230,3 @@ inline word permute(word a, word b) {
   }
   return w;
 }
-inline void meet_group(int group) { meet(emulator.groups[group]); }

@@ -76,5 +76,3 @@ __device__ __forceinline__ word permute(word a, word b) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(b), "n"(SELECTOR));
   return w;
 }
-// All threads of one group of four warps.
-__device__ __forceinline__ void meet_group(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
