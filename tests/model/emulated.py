@@ -32,8 +32,8 @@ class Emulated:
             macros.append(f"-D{name.upper()}_WARPS={warps}")
             names = ", ".join(re.findall(r"(\w+)\s*(?:,|$)", parameters))
             runs.append(
-                f'extern "C" void run_{name}({parameters}) '
-                f"{{ launch({blocks}, {32 * warps}, [=] {{ {name}({names}); }}); }}\n"
+                f'extern "C" void run_{name}(int blocks, {parameters}) '
+                f"{{ launch(blocks, {32 * warps}, [=] {{ {name}({names}); }}); }}\n"
             )
         assert runs, f"no kernels in {file}"
         emulator = Path(__file__).with_name("emulated_warp.h").read_text(encoding="utf-8")
@@ -44,9 +44,9 @@ class Emulated:
         assert done.returncode == 0, done.stderr[:3000]
         self.library = ctypes.CDLL(str(folder / "kernels.so"))
 
-    def __call__(self, name: str, *arguments: Tensor | int) -> None:
+    def __call__(self, name: str, *arguments: Tensor | int, blocks: int | None = None) -> None:
         values = (ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments)
-        getattr(self.library, f"run_{name}")(*values)
+        getattr(self.library, f"run_{name}")(blocks or self.blocks, *values)
 
 
 def off(found: Tensor, exact: Tensor) -> float:

@@ -7,7 +7,8 @@ states from those of all pairs, ``(B, n, n, d)``, layer by layer. The function i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from georoutenet.model import node_layer_cuda
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.layers import narrowed
+from georoutenet.model.node_layer_cuda import Tower
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operations:
-    """The four operations on edge states; each exists as a plain function and as fused kernels."""
+    """The operations on edge states; each exists as a plain function and as fused kernels."""
 
     embedding: Callable[..., Tensor]
     attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -34,6 +37,8 @@ class Operations:
     logit: Callable[..., Tensor]
     tables: Callable[[Neighborhood], dict[str, Tensor]]
     """What ``attention`` wants to know of the neighborhoods in every layer."""
+    tower: Callable[[GeoRouteNet, Tensor], Tower | None]
+    """The layers' work at the nodes in kernels, given the first states; nothing where there are none."""
 
 
 @cache
@@ -50,6 +55,7 @@ def operations(*, plain: bool = False) -> Operations:
             update.edge_update_reference,
             ends.edge_logit_reference,
             lambda near: {},
+            lambda net, first: None,
         )
     return Operations(
         ends.edge_embedding,
@@ -57,6 +63,7 @@ def operations(*, plain: bool = False) -> Operations:
         update.edge_update,
         ends.edge_logit,
         lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
+        lambda net, first: Tower(net, first) if node_layer_cuda.fits(net.config, first) else None,
     )
 
 
@@ -68,12 +75,17 @@ def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool
 
 
 def compile_nodes(net: GeoRouteNet) -> None:
-    """Compile what happens at the nodes, for all batch sizes and numbers of cities at once. Only `all_pairs`
-    uses it, so that scores in another precision (of a validation, say) compile nothing."""
+    """Compile what happens at the nodes outside of kernels, for all batch sizes and numbers of cities. Only
+    `all_pairs` uses it, so that scores in another precision (of a validation, say) compile nothing."""
     net.compiled = torch.compile(net.begin, dynamic=True)
+    states = net.start["query"].new_empty((0, net.config.hidden), dtype=torch.bfloat16)
     for layer in net.layers:
-        part = layer.conclude if layer is net.layers[-1] else layer.advance
-        layer.compiled = torch.compile(part, dynamic=True)
+        is_last = layer is net.layers[-1]
+        if node_layer_cuda.fits(net.config, states):
+            start = layer.start_attention.distribution if is_last else layer.start
+            layer.compiled_start = torch.compile(start, dynamic=True)
+        else:
+            layer.compiled = torch.compile(layer.conclude if is_last else layer.advance, dynamic=True)
 
 
 def embed(net: GeoRouteNet, distance: Tensor, dtype: torch.dtype, use: Operations) -> Tensor:
@@ -102,6 +114,30 @@ def logits(net: GeoRouteNet, e: Tensor, use: Operations) -> Tensor:
     return use.logit(e, first.weight, first.bias, last.weight.flatten(), last.bias)
 
 
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def beside(x: Tensor) -> Iterator[None]:
+    """Work on ``x`` that runs beside what follows on a GPU: many small kernels next to a few large ones. Its
+    backward pass runs on the same stream. `rejoin` with the result."""
+    if not x.is_cuda:
+        yield
+        return
+    side = _side_stream(x.device)
+    side.wait_stream(torch.cuda.current_stream(x.device))
+    with torch.cuda.stream(side):
+        yield
+
+
+def rejoin(x: Tensor) -> None:
+    """Wait for the work `beside` that made ``x``."""
+    if x.is_cuda:
+        torch.cuda.current_stream(x.device).wait_stream(_side_stream(x.device))
+
+
 def all_pairs(
     net: GeoRouteNet,
     coords: Tensor,
@@ -126,7 +162,9 @@ def _all_pairs(
     e = embed(net, distance, dtype, use)  # (B, n, n, d)
     tables = use.tables(near)
     history, s, (q, k, v) = (net.compiled or net.begin)(coords, dtype)
+    tower = use.tower(net, history[0].to(dtype))
     for number, layer in enumerate(net.layers):
+        is_last = layer is net.layers[-1]
         values, edges, e = use.attention(
             q,
             k,
@@ -140,15 +178,23 @@ def _all_pairs(
             heads=layer.heads,
             **tables,
         )
-        if layer is net.layers[-1]:
-            conclude = layer.compiled or layer.conclude
-            start, source, target = conclude(values, edges, history, s)
+        if tower is not None:
+            x, source, target, *following = tower.layer(number, values, edges)
+            start_of = layer.start_attention.distribution if is_last else layer.start
+            with beside(x):
+                s = (layer.compiled_start or start_of)(s, x)
+        elif is_last:
+            s, source, target = (layer.compiled or layer.conclude)(values, edges, history, s)
         else:
             advance = layer.compiled or layer.advance
-            h, s, source, target, q, k, v = advance(values, edges, history, s, net.layers[number + 1])
+            h, s, source, target, *following = advance(values, edges, history, s, net.layers[number + 1])
             history.append(h)
+        if not is_last:
+            q, k, v = following
         e = update(layer, e, source, target, use)
-    return start, logits(net, e, use)
+    scores = logits(net, e, use)
+    rejoin(s)
+    return s, scores
 
 
 def pairs(

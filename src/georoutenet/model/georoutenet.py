@@ -79,7 +79,9 @@ class RadialBasis(nn.Module):
 class Layer(nn.Module):
     """One distance-aware node-edge layer."""
 
-    compiled: Callable[..., tuple[Tensor, ...]] | None = None  # `advance` or `conclude`, by `compile_nodes`
+    # By `compile_nodes`: `advance` or `conclude`, or their part about the start state alone.
+    compiled: Callable[..., tuple[Tensor, ...]] | None = None
+    compiled_start: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
@@ -158,8 +160,7 @@ class Layer(nn.Module):
         """
         h = self.node(self.message(values, edges), history)
         x = h.to(values.dtype)
-        s = self.start_norm(s + self.start_attention(s, x))
-        return h, s, *linear_maps(x, [*self.ends(x.dtype), *following.queries(x.dtype)])
+        return h, self.start(s, x), *linear_maps(x, [*self.ends(x.dtype), *following.queries(x.dtype)])
 
     def conclude(
         self, values: Tensor, edges: Tensor, history: Sequence[Tensor], s: Tensor
@@ -167,6 +168,10 @@ class Layer(nn.Module):
         """`advance` of the last layer: the start distribution, and what the edges read of the nodes."""
         x = self.node(self.message(values, edges), history).to(values.dtype)
         return self.start_attention.distribution(s, x), *linear_maps(x, self.ends(x.dtype))
+
+    def start(self, s: Tensor, x: Tensor) -> Tensor:
+        """The start state ``(B, d)`` after attending to the nodes ``(B, n, d)``."""
+        return self.start_norm(s + self.start_attention(s, x))
 
     def queries(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor | None]]:
         """The maps to q, k and v."""

@@ -1,7 +1,7 @@
 """Kernels in CUDA C++, compiled by PyTorch at first use: for GPUs with bfloat16 matrix instructions.
 
-The sources are the ``.cu`` files beside this one, each compiled behind `warp.cuh` (the instructions of a warp)
-and `tiles.cuh` (a warp's tile of 16 rows). Where PyTorch cannot compile them, the Triton kernels do the work.
+The sources are the ``.cu`` files beside this one, each compiled behind `warp.cuh` (a warp's instructions) and
+`tiles.cuh` (a warp's tile of 16 rows). Where PyTorch cannot compile them, the Triton kernels do the work.
 """
 
 from __future__ import annotations

@@ -1,0 +1,330 @@
+"""All that GeoRouteNet's layers do at the nodes, in CUDA C++ (`node_layer.cu`): one kernel a layer and pass.
+
+From the attention's averages on, a layer works row by row: `Layer.node` and the maps that edges and the
+following layer read. A warp takes 16 rows through all of it in registers while the weights pass through
+shared memory, matrix by matrix in the order of `_order`, and within a matrix in that of the instructions'
+operands. The weights' gradients are matrix products of what both kernels leave behind.
+
+The states of a node are read by all later layers. Their gradients from there do not pass through autograd,
+which would add them one by one: backward passes run from the last layer to the first and add up in a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from georoutenet.model import native
+from georoutenet.model.native import MATRIX, WIDTH, Kernel
+
+if TYPE_CHECKING:
+    from georoutenet.model.config import PolicyConfig
+    from georoutenet.model.georoutenet import GeoRouteNet, Layer
+
+VECTORS = 14 * WIDTH
+COLUMNS = 13 * WIDTH
+SHARED = 2 * MATRIX + 4 * VECTORS
+# Blocks of few rows for small batches, so that all multiprocessors have work.
+FORWARD = {warps: Kernel("node_layer.cu", "node_forward", warps=warps, shared=SHARED) for warps in (2, 8)}
+BACKWARD = {warps: Kernel("node_layer.cu", "node_backward", warps=warps, shared=SHARED) for warps in (2, 8)}
+PAST = 6  # states of a node that a layer may look back on
+
+
+def fits(config: PolicyConfig, states: Tensor) -> bool:
+    """Whether the kernels take this model and such states."""
+    sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
+    return sizes and native.fits(states, FORWARD[8], FORWARD[2], BACKWARD[8], BACKWARD[2])
+
+
+def _warps(rows: int, device: torch.device) -> int:
+    places = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return 8 if rows > 64 * places else 2
+
+
+# The parameters of a layer, with their shapes, in the order in which `Tower` concatenates them.
+MATRICES = {
+    "edge_value": (WIDTH, WIDTH), "output": (WIDTH, WIDTH), "residual_query": (WIDTH, WIDTH),
+    "residual_key": (WIDTH, WIDTH), "ffn_gate": (2 * WIDTH, WIDTH), "ffn_value": (2 * WIDTH, WIDTH),
+    "ffn_output": (WIDTH, 2 * WIDTH), "source": (WIDTH, WIDTH), "target": (WIDTH, WIDTH),
+    "query": (WIDTH, WIDTH), "key": (WIDTH, WIDTH), "value": (WIDTH, WIDTH),
+}  # fmt: skip
+BIASES = {
+    "norm1": WIDTH, "norm1.bias": WIDTH, "norm2": WIDTH, "norm2.bias": WIDTH, "ffn_output.bias": WIDTH,
+    "ffn_gate.bias": 2 * WIDTH, "ffn_value.bias": 2 * WIDTH,
+    "edge_update.bias": WIDTH, "query.bias": WIDTH, "key.bias": WIDTH, "value.bias": WIDTH,
+}  # fmt: skip
+MAPS = ("source", "target", "query", "key", "value")
+
+
+def parameters_of(layer: Layer, following: Layer | None) -> list[Tensor]:
+    """The layer's parameters in the order of `MATRICES` and `BIASES`; without ``following`` no q, k, v."""
+    of_maps = [] if following is None else [following.query, following.key, following.value]
+    norms = (layer.norm1, layer.norm2)
+    own = (layer.edge_value, layer.output, layer.residual_query, layer.residual_key, layer.ffn_gate)
+    ends = (layer.ffn_value, layer.ffn_output, layer.source, layer.target)
+    return [
+        *(part.weight for part in (*own, *ends, *of_maps)),
+        *(vector for norm in norms for vector in (norm.weight, norm.bias)),
+        layer.ffn_output.bias,
+        layer.ffn_gate.bias,
+        layer.ffn_value.bias,
+        layer.edge_update.bias,
+        *(part.bias for part in of_maps),
+    ]
+
+
+def names_of(*, is_last: bool) -> tuple[list[str], list[str]]:
+    """The names of `parameters_of`: matrices and vectors."""
+    absent = {"query", "key", "value"} if is_last else set()
+    vectors = [name for name in BIASES if name.removesuffix(".bias") not in absent]
+    return [name for name in MATRICES if name not in absent], vectors
+
+
+def _columns(q: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The feature of column n of n-tile q."""
+    return 32 * (q // 4) + 8 * (n // 2) + 2 * (q % 4) + n % 2
+
+
+def _head_columns(q: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The same where features are kept by heads: two n-tiles a head."""
+    return 16 * (q // 2) + 4 * (n // 2) + 2 * (q % 2) + n % 2
+
+
+def _along(c: np.ndarray, t: np.ndarray, i: np.ndarray) -> np.ndarray:
+    """The feature of place i of lane t in the fragments c."""
+    return 32 * c + 8 * t + i
+
+
+def _along_heads(c: np.ndarray, t: np.ndarray, i: np.ndarray) -> np.ndarray:
+    return 16 * (2 * c + i // 4) + 4 * t + i % 4
+
+
+def _order(*, is_last: bool, backward: bool) -> list[tuple[str, np.ndarray]]:
+    """The matrices of a pass: for each element of the fragments, its place in the named matrix."""
+    q, c, g, t, i = np.ogrid[:16, :4, :8, :4, :8]  # lane 4 g + t
+    shape = (16, 4, 8, 4, 8)
+    out, along = _columns(q, g), _along(c, t, i)
+
+    def of(name: str, row: np.ndarray, column: np.ndarray) -> tuple[str, np.ndarray]:
+        return name, np.broadcast_to(row * MATRICES[name][1] + column, shape).reshape(-1)
+
+    maps = [name for name in MAPS if name in names_of(is_last=is_last)[0]]
+    halves = (0, WIDTH)
+    if backward:
+        inner = [
+            one
+            for half in halves
+            for one in (
+                of("ffn_output", along, half + out),
+                of("ffn_gate", half + along, out),
+                of("ffn_value", half + along, out),
+            )
+        ]
+        # One step of 16 features a head: the places are (head, pair of n-tiles, lane, n-tile and feature).
+        h, pair, g, t, k, i = np.ogrid[:8, :8, :8, :4, :2, :4]
+        edges = (16 * h + 4 * t + i) * WIDTH + _columns(2 * pair + k, g)
+        return [
+            *(of(name, along, out) for name in maps),
+            *inner,
+            of("residual_key", out, along),
+            of("residual_query", along, out),
+            of("output", along, _head_columns(q, np.ogrid[:1, :1, :8][2][..., None, None])),
+            ("edge_value", edges.reshape(-1)),
+        ]
+    inner = []
+    for half in halves:
+        for quarter in range(2):
+            gate, value = (
+                of(name, half + _columns(8 * quarter + q % 8, g), along)[1].reshape(shape)
+                for name in ("ffn_gate", "ffn_value")
+            )
+            inner.append(("ffn_gate+ffn_value", np.concatenate((gate[:8], value[8:])).reshape(-1)))
+        inner.append(of("ffn_output", out, half + along))
+    return [
+        of("edge_value", _head_columns(q, g), along),
+        of("output", out, _along_heads(c, t, i)),
+        of("residual_query", out, along),
+        of("residual_key", along, out),
+        *inner,
+        *(of(name, out, along) for name in maps),
+    ]
+
+
+def _places(layers: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """Where each layer's fragments, forward and backward, and vectors are in all parameters in a row; a zero
+    stands at the end."""
+    forward: list[np.ndarray] = []
+    backward: list[np.ndarray] = []
+    vectors: list[np.ndarray] = []
+    start, zero = 0, _count(layers)
+    for number in range(layers):
+        is_last = number == layers - 1
+        at = {}
+        matrices, names = names_of(is_last=is_last)
+        for name in matrices:
+            at[name] = start
+            start += MATRICES[name][0] * MATRICES[name][1]
+        for name in names:
+            at[name] = start
+            start += BIASES[name]
+        for found, is_backward in ((forward, False), (backward, True)):
+            order = _order(is_last=is_last, backward=is_backward)
+            found.append(np.concatenate([_absolute(one, at) for one in order]))
+        places = []
+        for name in BIASES:
+            if name == "edge_update.bias":
+                places.append(np.full(WIDTH, zero))  # the source has none
+            given = name in at
+            places.append(at[name] + np.arange(BIASES[name]) if given else np.full(BIASES[name], zero))
+        vectors.append(np.concatenate(places))
+    return forward, backward, np.stack(vectors)
+
+
+def _absolute(matrix: tuple[str, np.ndarray], at: dict[str, int]) -> np.ndarray:
+    name, places = matrix
+    if name != "ffn_gate+ffn_value":
+        return at[name] + places
+    both = places.reshape(2, -1)
+    return np.concatenate((at["ffn_gate"] + both[0], at["ffn_value"] + both[1]))
+
+
+def _count(layers: int) -> int:
+    matrices = [
+        sum(a * b for a, b in (MATRICES[k] for k in names_of(is_last=last)[0])) for last in (False, True)
+    ]
+    biases = [sum(BIASES[k] for k in names_of(is_last=last)[1]) for last in (False, True)]
+    return (layers - 1) * (matrices[0] + biases[0]) + matrices[1] + biases[1]
+
+
+@cache
+def _indices(layers: int, device: torch.device) -> tuple[Tensor, Tensor, list[int]]:
+    """The places on the device: of all fragments in a row, of the vectors, and where each part begins."""
+    forward, backward, vectors = _places(layers)
+    parts = [part for pair in zip(forward, backward, strict=True) for part in pair]
+    starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    places = torch.from_numpy(np.concatenate(parts).astype(np.int32)).to(device)
+    return places, torch.from_numpy(vectors.astype(np.int32)).to(device), starts
+
+
+class Tower:
+    """One pass through the layers: narrowed weights in the kernels' order, and the nodes' states so far."""
+
+    def __init__(self, net: GeoRouteNet, first: Tensor) -> None:
+        layers = list(net.layers)
+        self.layers = len(layers)
+        self.parameters = [
+            parameters_of(layer, following)
+            for layer, following in zip(layers, [*layers[1:], None], strict=True)
+        ]
+        self.history = [first.detach()]  # (B, n, d), the states that later layers look back on
+        self.first = first
+        with torch.no_grad():
+            every = [parameter.reshape(-1) for parameters in self.parameters for parameter in parameters]
+            flat = torch.cat([*every, first.new_zeros(1, dtype=torch.float32)])
+            places, of_vectors, self.starts = _indices(self.layers, first.device)
+            self.fragments = flat.to(first.dtype).index_select(0, places)
+            self.vectors = flat.index_select(0, of_vectors.view(-1)).view(of_vectors.shape)
+        self.of_history: Tensor | None = None  # gradients of the states from later layers
+
+    def layer(self, number: int, values: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
+        """`Layer.advance` without the start attention: the new states, ``W_s h``, ``W_t h + b``, and q, k, v
+        of the following layer if there is one; ``values (B, n, d)`` and ``edges (B, n, H, d)``."""
+        outputs = _NodeLayer.apply(self, number, values, edges, self.first, *self.parameters[number])
+        self.history.append(outputs[0].detach())
+        return cast("tuple[Tensor, ...]", outputs)
+
+    def weights(self, number: int, *, backward: bool) -> Tensor:
+        part = 2 * number + backward
+        return self.fragments[self.starts[part] : self.starts[part + 1]]
+
+
+def _padded(history: Sequence[Tensor], count: int) -> list[Tensor]:
+    given = list(history[:count])
+    return given + [given[0]] * (PAST - count)
+
+
+class _NodeLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tower: Tower, number: int, values: Tensor, edges: Tensor, first: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        is_last, past = number == tower.layers - 1, number + 1
+        rows, outputs = values.shape[0] * values.shape[1], 2 if is_last else 5
+        kept = values.new_empty((7, rows, WIDTH))
+        gates = values.new_empty((rows, 4 * WIDTH))
+        shares = values.new_empty((rows, 8), dtype=torch.float32)
+        scales = values.new_empty((rows, 2), dtype=torch.float32)
+        state = torch.empty_like(values)
+        maps = values.new_empty((outputs, *values.shape))
+        warps = _warps(rows, values.device)
+        FORWARD[warps](
+            values, edges, *_padded(tower.history, past), tower.weights(number, backward=False),
+            tower.vectors[number], kept, gates, shares, scales, state, maps, past, outputs, rows,
+            blocks=-(-rows // (16 * warps)),
+        )  # fmt: skip
+        ctx.tower, ctx.number = tower, number
+        ctx.save_for_backward(edges, kept, gates, shares, scales, state)
+        return state, *maps.unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, of_state: Tensor, *of_maps: Tensor) -> tuple[Tensor | None, ...]:
+        tower, number = ctx.tower, ctx.number
+        edges, kept, gates, shares, scales, state = ctx.saved_tensors
+        is_last, past = number == tower.layers - 1, number + 1
+        rows, outputs = state.shape[0] * state.shape[1], len(of_maps)
+        if is_last:
+            tower.of_history = state.new_empty((tower.layers, *state.shape))
+        assert tower.of_history is not None, "the last layer's backward pass comes first"
+        gradients = state.new_empty((rows, COLUMNS))
+        products = state.new_empty((rows, 2 * WIDTH))
+        of_values, of_edges = torch.empty_like(state), torch.empty_like(edges)
+        warps = _warps(rows, state.device)
+        blocks = -(-rows // (16 * warps))
+        of_norms = scales.new_empty((blocks, 4, WIDTH))
+        given = [x.contiguous() for x in (of_state, *of_maps)]
+        BACKWARD[warps](
+            *_padded(tower.history, past), tower.weights(number, backward=True), tower.vectors[number], kept,
+            gates, shares, scales, *given, *[given[0]] * (5 - outputs), tower.of_history, gradients, products,
+            of_values, of_edges, of_norms, past, outputs, int(is_last), rows,
+            blocks=blocks,
+        )  # fmt: skip
+        message, node, query, _, hidden, _, _ = kept
+        flat = state.view(rows, WIDTH)
+        d = WIDTH
+        of_edge_value = torch.bmm(
+            of_values.view(rows, 8, -1).permute(1, 2, 0), edges.view(rows, 8, d).transpose(0, 1)
+        )
+        inner = _product(gradients[:, 5 * d : 9 * d], hidden)
+        of = _product(gradients[:, : outputs * d], flat).view(outputs, d, d)
+        matrices = [
+            of_edge_value.reshape(d, d).float(),
+            _product(gradients[:, 10 * d : 11 * d], message),
+            _product(gradients[:, 11 * d : 12 * d], node),
+            _product(query, gradients[:, 12 * d :]),
+            inner[: 2 * d],
+            inner[2 * d :],
+            _product(gradients[:, 9 * d : 10 * d], products),
+            *of,
+        ]
+        sums = gradients[:, : 10 * d].sum(0, dtype=torch.float32)
+        vectors = [
+            *of_norms.sum(0),
+            sums[9 * d :],
+            sums[5 * d : 7 * d],
+            sums[7 * d : 9 * d],
+            *sums[d : outputs * d].view(-1, d),
+        ]
+        of_first = tower.of_history[0] if number == 0 else None
+        return None, None, of_values, of_edges, of_first, *matrices, *vectors
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """``left^T right`` in float32, of bfloat16 rows."""
+    if left.is_cuda:
+        return torch.mm(left.t(), right, out_dtype=torch.float32)
+    return left.t().float() @ right.float()
