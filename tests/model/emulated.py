@@ -38,7 +38,8 @@ class Emulated:
         assert runs, f"no kernels in {file}"
         emulator = Path(__file__).with_name("emulated_warp.h").read_text(encoding="utf-8")
         (folder / "kernels.cpp").write_text(emulator + source + "".join(runs), encoding="utf-8")
-        options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", *macros]
+        # Libraries of several sources are loaded at a time: each keeps its own variables.
+        options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique", *macros]
         command = [compiler, *options, "kernels.cpp", "-o", "kernels.so"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
