@@ -1,12 +1,14 @@
-"""The CUDA kernel of the sums over pairs on an emulated block, against float64 in plain PyTorch."""
+"""The CUDA kernel of the sums over pairs on emulated blocks, against float64 in plain PyTorch."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from emulated import Emulated, off
+from torch import Tensor
 
-from georoutenet.model.edge_sums_cuda import SUMS, TARGETS, split
+from georoutenet.model import edge_sums_cuda
+from georoutenet.model.edge_sums_cuda import SUMS, TARGETS, TEAMS, outputs, split, sums
 
 
 @pytest.fixture(scope="module")
@@ -14,35 +16,62 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     return Emulated("edge_sums.cu", tmp_path_factory.mktemp("edge_sums"), warps=SUMS.warps)
 
 
-# One to four tiles a source, several sources a stage, parts of sources, two blocks of targets, a single pair.
-SHAPES = [(1, 1, 1), (1, 6, 11), (3, 5, 16), (2, 5, 20), (5, 1, 35), (2, 4, 50), (1, 3, 64), (1, 4, 67)]
+def random(batch: int, m: int, n: int, device: str) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(n)
+    e, du = torch.randn(2, batch, m, n, 128).bfloat16().to(device)
+    return e, du
+
+
+def check(e: Tensor, du: Tensor, ds: Tensor, dt: Tensor, dw: Tensor) -> None:
+    states, exact = e.double(), du.double()
+    # Products and sums are in float32; sums in one piece are rounded to bfloat16 at last, 2^-9.
+    assert off(dw, torch.einsum("bmno,bmni->oi", exact, states)) < 1e-6
+    for found, sum_ in ((ds, exact.sum(2)), (dt, exact.sum(1))):
+        assert off(found.double().sum(1), sum_) < (3e-3 if found.dtype == torch.bfloat16 else 1e-6)
+
+
+# One to four tiles a source, several sources a stage, more than eight sources, parts of sources, two bands of
+# targets, less items than teams, several items a team.
+SHAPES = [
+    (1, 1, 1),
+    (1, 30, 11),
+    (5, 5, 16),
+    (5, 6, 20),
+    (9, 1, 35),
+    (1, 11, 41),
+    (6, 4, 50),
+    (1, 5, 64),
+    (3, 3, 67),
+]
 
 
 @pytest.mark.parametrize(("batch", "m", "n"), SHAPES)
 def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) -> None:
-    torch.manual_seed(n)
-    d = 128
-    du, e = (torch.randn(batch, m, n, d).bfloat16() for _ in range(2))
-    blocks, width, parts, chunk = split(batch, m, n, kernels.blocks)
-    items = batch * blocks * parts
-    dw = torch.full((kernels.blocks, d, d), torch.nan)
-    ds = torch.full((batch, blocks, m, d), torch.nan)
-    dt = torch.full((batch, parts, n, d), torch.nan)
-    kernels("update_sums", du, e, dw, ds, dt, m, n, items, blocks, width, parts, chunk)
-    exact, states = du.double(), e.double()
-    # Products and sums are in float32.
-    assert off(dw.sum(0), torch.einsum("bmno,bmni->oi", exact, states)) < 1e-6
-    assert off(ds.sum(1), exact.sum(2)) < 1e-6
-    assert off(dt.sum(1), exact.sum(1)) < 1e-6
+    e, du = random(batch, m, n, "cpu")
+    bands, width, parts, chunk = split(batch, m, n, TEAMS * kernels.blocks)
+    dw, ds, dt = (x.fill_(torch.nan) for x in outputs(e, bands, parts, kernels.blocks))
+    kernels("update_sums", du, e, dw, ds, dt, m, n, batch * bands * parts, bands, width, parts, chunk)
+    check(e, du, ds, dt, dw.sum(0))
 
 
-@pytest.mark.parametrize("places", [1, 2, 264])
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("batch", "m", "n"), [*SHAPES, (64, 50, 50), (300, 50, 50), (2, 7, 200), (600, 20, 20)]
+)
+def test_on_the_device(batch: int, m: int, n: int) -> None:
+    e, du = random(batch, m, n, "cuda")
+    if not edge_sums_cuda.fits(du):
+        pytest.skip("no CUDA kernels on this device")
+    check(e, du, *sums(e, du))
+
+
+@pytest.mark.parametrize("teams", [1, 2, 264])
 @pytest.mark.parametrize(("batch", "m"), [(1, 1), (1, 7), (3, 50), (64, 50), (512, 20), (512, 200)])
 @pytest.mark.parametrize("n", [1, 20, 64, 65, 200])
-def test_split_covers_all_pairs(batch: int, m: int, n: int, places: int) -> None:
-    blocks, width, parts, chunk = split(batch, m, n, places)
+def test_split_covers_all_pairs(batch: int, m: int, n: int, teams: int) -> None:
+    bands, width, parts, chunk = split(batch, m, n, teams)
     assert 1 <= width <= TARGETS
-    assert (blocks - 1) * width < n <= blocks * width
+    assert (bands - 1) * width < n <= bands * width
     assert (parts - 1) * chunk < m <= parts * chunk
 
 
@@ -51,8 +80,8 @@ def test_split_covers_all_pairs(batch: int, m: int, n: int, places: int) -> None
     [(512, 20, 0.95), (512, 50, 0.95), (64, 50, 0.9), (512, 100, 0.95), (64, 200, 0.95)],
 )
 def test_split_is_even(batch: int, n: int, least: float) -> None:
-    """The places of an H200 have about the same number of sources to walk along."""
-    places = 264
-    blocks, _, parts, chunk = split(batch, n, n, places)
-    longest = -(-batch * blocks * parts // places) * chunk
-    assert batch * blocks * n / places > least * longest
+    """The teams of an H200 have about the same number of sources to walk along."""
+    teams = 264
+    bands, _, parts, chunk = split(batch, n, n, teams)
+    longest = -(-batch * bands * parts // teams) * chunk
+    assert batch * bands * n / teams > least * longest

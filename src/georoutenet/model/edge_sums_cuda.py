@@ -1,19 +1,21 @@
 """Sums over pairs for the edge update's backward pass in CUDA C++ (`edge_sums.cu`): bfloat16, 128 features.
 
-They are what the Triton kernel `edge_update_triton._sums` computes, with both tensors read once through a queue
-of copies into shared memory.
+They are what the Triton kernel `edge_update_triton._sums` computes, with both tensors read once through a
+queue of copies into shared memory.
 """
 
 from __future__ import annotations
 
-from torch import Tensor, float32
+import torch
+from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.native import TILE, Kernel
 
 TARGETS = 64  # of an item, at most
-# Three stages of four tiles of both tensors; two blocks a multiprocessor, one works while the other waits.
-SUMS = Kernel("edge_sums.cu", "update_sums", warps=8, shared=3 * 4 * 2 * TILE, blocks=2)
+TEAMS = 2  # of a block, which work on items of their own: one works while the other waits
+# A team has 8 warps and three stages of four tiles of both tensors.
+SUMS = Kernel("edge_sums.cu", "update_sums", warps=8 * TEAMS, shared=TEAMS * 3 * 4 * 2 * TILE)
 
 
 def fits(du: Tensor) -> bool:
@@ -21,31 +23,40 @@ def fits(du: Tensor) -> bool:
     return native.fits(du, SUMS)
 
 
-def split(batch: int, m: int, n: int, places: int) -> tuple[int, int, int, int]:
-    """Items of about equal work, of all targets or blocks of them, and of all sources or parts of them.
+def split(batch: int, m: int, n: int, teams: int) -> tuple[int, int, int, int]:
+    """Items of about equal work: a band of an instance's targets and a part of its sources each.
 
-    Returns the number of blocks, the targets of one, the number of parts, and the sources of one: such that the
-    longest walk of a place on the device is short. A new part costs about two sources.
+    Returns the number of bands, the targets of one, the number of parts, and the sources of one, such that
+    the longest walk of a team is short. An item costs about two sources more than it has.
     """
-    blocks = -(-n // TARGETS)
+    bands = -(-n // TARGETS)
     walks = {}
-    for wanted in range(1, min(m, max(1, 4 * places // (batch * blocks)) + 1) + 1):
+    for wanted in range(1, min(m, 4 * teams // (batch * bands) + 1) + 1):
         chunk = -(-m // wanted)
         parts = -(-m // chunk)
-        walks[parts, chunk] = -(-batch * blocks * parts // places) * (chunk + 2)
+        walks[parts, chunk] = -(-batch * bands * parts // teams) * (chunk + 2)
     parts, chunk = min(walks, key=lambda key: walks[key])
-    return blocks, -(-n // blocks), parts, chunk
+    return bands, -(-n // bands), parts, chunk
+
+
+def outputs(e: Tensor, bands: int, parts: int, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the sums go: of the weight's gradient, each block's; others in bfloat16 if in one piece."""
+    batch, m, n, d = e.shape
+    wide, narrow = torch.float32, e.dtype
+    return (
+        e.new_empty((blocks, d, d), dtype=wide),
+        e.new_empty((batch, bands, m, d), dtype=narrow if bands == 1 else wide),
+        e.new_empty((batch, parts, n, d), dtype=narrow if parts == 1 else wide),
+    )
 
 
 def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sources (B, blocks, m, d) and targets (B, parts, n, d) in parts, and of the weight (d, d)."""
-    batch, m, n, d = e.shape
+    """Gradients of sources (B, bands, m, d) and targets (B, parts, n, d), to be summed, and of the weight."""
+    batch, m, n, _ = e.shape
     places = SUMS.count((e,))
-    blocks, width, parts, chunk = split(batch, m, n, places)
-    items = batch * blocks * parts
-    count = min(places, items)
-    dw = e.new_empty((count, d, d), dtype=float32)
-    ds = e.new_empty((batch, blocks, m, d), dtype=float32)
-    dt = e.new_empty((batch, parts, n, d), dtype=float32)
-    SUMS(du, e, dw, ds, dt, m, n, items, blocks, width, parts, chunk, blocks=count)
+    bands, width, parts, chunk = split(batch, m, n, TEAMS * places)
+    items = batch * bands * parts
+    blocks = min(places, -(-items // TEAMS))
+    dw, ds, dt = outputs(e, bands, parts, blocks)
+    SUMS(du, e, dw, ds, dt, m, n, items, bands, width, parts, chunk, blocks=blocks)
     return ds, dt, dw.sum(0)

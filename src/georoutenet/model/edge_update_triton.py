@@ -5,8 +5,8 @@
 The bias of the proposal is part of ``t``. The backward pass recomputes ``u`` instead of storing it: one
 kernel goes from the gradient of the output to those of ``e`` and ``u`` (and of the norm's gain and offset), a
 second one sums the gradient of ``u`` over sources, over targets, and against ``e`` for the weight's.
-`edge_update_reference` is the same function in plain PyTorch. All passes over the states exist in CUDA C++ too
-(`edge_update_cuda`, `edge_sums_cuda`), which takes over where it can.
+`edge_update_reference` is the same function in plain PyTorch. All passes over the states exist in CUDA C++
+too (`edge_update_cuda`, `edge_sums_cuda`), which takes over where it can.
 """
 
 # mypy: disable-error-code="no-untyped-def"
