@@ -1,0 +1,86 @@
+"""The CUDA kernels of the edge tower's ends on an emulated block, against float64 in plain PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from emulated import Emulated, off
+from torch import Tensor
+
+from georoutenet.model import edge_ends_cuda
+from georoutenet.model.edge_ends_triton import edge_embedding_reference, edge_logit_reference
+
+WARPS = 8  # two groups of four
+PAIRS = [1, 17, 64, 100, 321]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    return Emulated("edge_ends.cu", tmp_path_factory.mktemp("edge_ends"), warps=WARPS)
+
+
+def shares(kernels: Emulated, size: int) -> Tensor:
+    return torch.full((kernels.blocks * WARPS // 4, size), torch.nan)
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_embedding(kernels: Emulated, pairs: int) -> None:
+    torch.manual_seed(pairs)
+    d, k = 128, 16
+    distance = torch.rand(pairs) * 1.4
+    centers, bandwidth = torch.linspace(0, 1.4, k), torch.tensor(0.11)
+    weight1, weight2 = (torch.randn(d, size).mul(size**-0.5).bfloat16() for size in (k, d))
+    bias1, bias2 = torch.randn(2, d)
+    grad = torch.randn(pairs, d).bfloat16()
+    out = torch.full_like(grad, torch.nan)
+    read = (distance, centers, bandwidth, weight1, bias1, weight2)
+    kernels("embedding_forward", *read, bias2, out, pairs)
+    parts = shares(kernels, edge_ends_cuda.EMBEDDING_SHARE)
+    kernels("embedding_backward", *read, grad, parts, pairs)
+
+    exact = [x.double().requires_grad_() for x in (*read, bias2)]
+    result = edge_embedding_reference(*exact, dtype=torch.float64)
+    result.backward(grad.double())
+    # What differs is the rounding to bfloat16, 2^-9 a time.
+    assert off(out, result) < 6e-3
+    found = edge_ends_cuda.embedding_gradients(parts, bandwidth)
+    for value, x, limit in zip(found, exact[1:], (1e-2, 5e-2, 8e-3, 8e-3, 6e-3, 1e-5), strict=True):
+        assert value.shape == x.shape
+        assert off(value, x.grad) < limit
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_logit(kernels: Emulated, pairs: int) -> None:
+    torch.manual_seed(pairs)
+    d = 128
+    e = torch.randn(pairs, d).bfloat16()
+    weight = (torch.randn(d, d) * d**-0.5).bfloat16()
+    bias, last = torch.randn(2, d)
+    offset, grad = torch.randn(1), torch.randn(pairs)
+    out, de = torch.full((pairs,), torch.nan), torch.full_like(e, torch.nan)
+    on = torch.full((pairs, 4), -1, dtype=torch.int32)
+    kernels("logit_forward", e, weight, bias, last, offset, out, on, pairs)
+    parts = shares(kernels, edge_ends_cuda.LOGIT_SHARE)
+    kernels("logit_backward", e, weight, last, on, grad, de, parts, pairs)
+
+    exact = [x.double().requires_grad_() for x in (e, weight, bias, last, offset)]
+    result = edge_logit_reference(*exact)
+    result.backward(grad.double())
+    assert off(out, result) < 1e-5
+    assert off(de, exact[0].grad) < 5e-3
+    found = edge_ends_cuda.logit_gradients(parts, weight, bias, last)
+    for value, x in zip(found, exact[1:4], strict=True):
+        assert value.shape == x.shape
+        assert off(value, x.grad) < 5e-3
+
+
+def test_a_unit_at_zero_is_off(kernels: Emulated) -> None:
+    """Where the hidden unit is exactly zero, ReLU has no gradient."""
+    d, pairs = 128, 2
+    e, weight = torch.zeros(pairs, d).bfloat16(), torch.zeros(d, d).bfloat16()
+    bias = torch.zeros(d)
+    bias[7], bias[100] = 1.0, -1.0
+    on = torch.full((pairs, 4), -1, dtype=torch.int32)
+    kernels("logit_forward", e, weight, bias, torch.ones(d), torch.zeros(1), torch.empty(pairs), on, pairs)
+    # Feature 7 = 4 + 3: byte 3 of lane 0, second from the top.
+    assert on.tolist() == [[1 << 30, 0, 0, 0]] * pairs
