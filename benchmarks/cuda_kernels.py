@@ -1,0 +1,87 @@
+"""The training kernels in CUDA C++ beside those in Triton: forward, and forward with backward, in one run.
+
+    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--csv benchmarks/results/kernels.csv]
+
+The nodes' kernels have no Triton version; their row stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from edge_kernels import arguments, both
+from kernel_table import Table, parser
+from neighborhood_attention import HEADS
+from neighborhood_attention import arguments as attention_arguments
+
+from georoutenet.model import edge_ends_triton, edge_update_triton, native, node_layer_cuda
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.georoutenet import GeoRouteNet
+from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
+
+
+def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """For each operation its forward pass and both passes."""
+    d = 128
+    update = arguments([(batch, n, n, d), (batch, n, d), (batch, n, d), (d, d), (d,), (d,)], 3)
+    distance = torch.rand(batch, n, n, device="cuda")
+    bases = [torch.linspace(0, 1.4, 16, device="cuda"), torch.tensor(0.1, device="cuda")]
+    embedding = [*bases, *arguments([(d, 16), (d,), (d, d), (d,)], 0)]
+    embed = partial(edge_ends_triton.edge_embedding, distance, dtype=torch.bfloat16)
+    logit = arguments([(batch, n, n, d), (d, d), (d,), (d,), (1,)], 1)
+    leaves, near, grads = attention_arguments(batch, n)
+    attend = partial(
+        neighborhood_attention, *leaves, *near, heads=HEADS, slots=neighborhood_slots(near[0], near[1])
+    )
+    return {
+        "update": (
+            partial(edge_update_triton.edge_update, *update),
+            both(edge_update_triton.edge_update, update),
+        ),
+        "embedding": (partial(embed, *embedding), both(embed, embedding)),
+        "logit": (partial(edge_ends_triton.edge_logit, *logit), both(edge_ends_triton.edge_logit, logit)),
+        "attention": (attend, lambda: torch.autograd.grad(attend(), leaves, grads)),
+    }
+
+
+def nodes(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Six layers at the nodes."""
+    net = GeoRouteNet(PolicyConfig()).cuda()
+    values = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
+    edges = torch.randn(batch, n, 8, 128, device="cuda").bfloat16().requires_grad_()
+    first = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
+
+    def forward() -> list[torch.Tensor]:
+        tower = node_layer_cuda.Tower(net, first)
+        return [x for k in range(6) for x in tower.layer(k, values, edges)]
+
+    upstream = [torch.randn_like(x) for x in forward()]
+
+    def backward() -> None:
+        net.zero_grad()
+        values.grad = edges.grad = first.grad = None
+        torch.autograd.backward(forward(), upstream)
+
+    return forward, backward
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    table = Table("cuda", options)
+    fits = native.fits
+    for what, (forward, backward) in cases(options.batch, options.n).items():
+        for how in ("CUDA", "Triton"):
+            native.fits = fits if how == "CUDA" else lambda *_: False
+            table.measure(f"{what} forward", how, forward)
+            table.measure(f"{what} both", how, backward)
+    native.fits = fits
+    forward, backward = nodes(options.batch, options.n)
+    table.measure("nodes, 6 layers, forward", "CUDA", forward)
+    table.measure("nodes, 6 layers, both", "CUDA", backward)
+    table.append()
+
+
+if __name__ == "__main__":
+    main()
