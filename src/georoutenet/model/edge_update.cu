@@ -1,10 +1,4 @@
 // Eqs. edge_proposal and edge_update: forward, and backward to the gradients of states and proposals.
-#ifndef UPDATE_FORWARD_WARPS
-#define UPDATE_FORWARD_WARPS 12
-#endif
-#ifndef UPDATE_BACKWARD_WARPS
-#define UPDATE_BACKWARD_WARPS 8
-#endif
 
 // acc = s_i + t_j for the thread's two rows.
 __device__ __forceinline__ void ends(float (&acc)[16][4], const int (&rows)[2], int base, int t, const uint4* source,
@@ -27,6 +21,7 @@ __device__ __forceinline__ void ends(float (&acc)[16][4], const int (&rows)[2], 
   }
 }
 
+#ifdef UPDATE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
 update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
         const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
@@ -92,7 +87,9 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     }
   }
 }
+#endif
 
+#ifdef UPDATE_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_BACKWARD_WARPS * 32, 1)
 update_backward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
          const float* scales, const float* shifts, const uint4* grad, uint4* de, uint4* du, float* norms, int m, int n,
@@ -216,3 +213,4 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     norms[blockIdx.x * 2 * WIDTH + f] = sum;
   }
 }
+#endif

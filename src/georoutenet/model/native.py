@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ class Kernel:
 
     file: str
     name: str
-    warps: int  # of a block; the source knows them as NAME_WARPS
+    warps: int  # of a block; the source knows them as NAME_WARPS, and leaves the other kernels out
     shared: int  # bytes of shared memory a block
     blocks: int = 1  # a multiprocessor
 
@@ -74,4 +76,11 @@ def fits(states: Tensor, *kernels: Kernel) -> bool:
     """Whether these kernels take such states: bfloat16 on CUDA, 128 features."""
     if not states.is_cuda or states.dtype != torch.bfloat16 or states.shape[-1] != WIDTH:
         return False
-    return all(_compile(kernel, states.device) is not None for kernel in kernels)
+    return _compile_all(kernels, states.device)
+
+
+@cache
+def _compile_all(kernels: tuple[Kernel, ...], device: torch.device) -> bool:
+    """Compile kernels side by side; false if one cannot be had."""
+    with ThreadPoolExecutor() as pool:
+        return all(compiled is not None for compiled in pool.map(_compile, kernels, repeat(device)))

@@ -1,11 +1,5 @@
 // All that a layer does at the nodes, row by row: forward and backward. See node_layer_cuda.py for the order of the
 // matrices, of the vectors and of what is kept.
-#ifndef NODE_FORWARD_WARPS
-#define NODE_FORWARD_WARPS 8
-#endif
-#ifndef NODE_BACKWARD_WARPS
-#define NODE_BACKWARD_WARPS 8
-#endif
 
 constexpr int PAST = 6;  // at most so many states of a node
 constexpr int GAMMA1 = 0, BETA1 = 128, GAMMA2 = 256, BETA2 = 384, OUTPUT = 512, GATE = 640, VALUE = 896, MAPS = 1152;
@@ -83,6 +77,7 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
 }
 __device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tangent(0.5f * x), 0.5f); }
 
+#ifdef NODE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_FORWARD_WARPS * 32, 1)
 node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3,
              const uint4* h4, const uint4* h5, const uint4* weights, const float* vectors, uint4* kept, uint4* gates,
@@ -272,6 +267,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
       if (inside[r]) put(maps + (size_t)o * rows * 16 + piece(row[r], at.t), query[r]);
   }
 }
+#endif
 
 // From the gradient of y * gamma + beta, y normalized, to that of what was normalized. Adds to the lane's share of the
 // gradients of gamma and beta; `inside` rows alone count.
@@ -318,6 +314,7 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
   }
 }
 
+#ifdef NODE_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_BACKWARD_WARPS * 32, 1)
 node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3, const uint4* h4, const uint4* h5,
               const uint4* weights, const float* vectors, const uint4* kept, const uint4* gates, const float* shares,
@@ -504,3 +501,4 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
     of_norms[blockIdx.x * 512 + f] = sum;
   }
 }
+#endif
