@@ -186,6 +186,16 @@ inline void wait_for_copies() {
   copies[me] = left;
 }
 inline const unsigned short* rows_of_matrices[1024];
+inline void load_matrices(word (&x)[4], const void* shared) {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  rows_of_matrices[me] = (const unsigned short*)shared;
+  meet_warp();
+  for (int k = 0; k < 4; k++) {
+    const unsigned short* row = rows_of_matrices[warp + 8 * k + g];
+    x[k] = row[2 * t] | (word)row[2 * t + 1] << 16;
+  }
+  meet_warp();
+}
 inline void load_transposed(word (&x)[4], const void* shared) {
   unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
   rows_of_matrices[me] = (const unsigned short*)shared;

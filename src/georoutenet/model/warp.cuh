@@ -51,6 +51,14 @@ template <int PENDING = 0>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
+// Four 8 x 8 matrices: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8; lane 4 g + t gets columns 2 t
+// and 2 t + 1 of row g, a word of each matrix.
+__device__ __forceinline__ void load_matrices(word (&x)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"((word)__cvta_generic_to_shared(shared))
+               : "memory");
+}
 // Four 8 x 8 matrices, transposed: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8; lane 4 g + t gets
 // rows 2 t and 2 t + 1 of column g, a word of each matrix.
 __device__ __forceinline__ void load_transposed(word (&x)[4], const void* shared) {
