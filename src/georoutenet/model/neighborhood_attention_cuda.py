@@ -1,8 +1,8 @@
-"""The neighborhood attention's passes in CUDA C++ (`neighborhood_attention.cu`): bfloat16 states of 128 features,
-8 heads, neighborhoods of at most 16.
+"""The neighborhood attention's passes in CUDA C++ (`neighborhood_attention.cu`): bfloat16 states of 128
+features, 8 heads, neighborhoods of at most 16.
 
-They compute what the Triton kernels of `neighborhood_attention_triton` compute, one city a warp. The weights are
-kept as ``(B, n, 8, 16)``, zero in slots that the neighborhoods do not have.
+They compute what the Triton kernels of `neighborhood_attention_triton` compute, one city a warp. The weights
+are kept as ``(B, n, 8, 16)``, zero in slots that the neighborhoods do not have.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import native
-from georoutenet.model.native import TILE, Kernel
+from georoutenet.model.native import TILE, WIDTH, Kernel
 
 HEADS, SLOTS = 8, 16
 FILE = "neighborhood_attention.cu"
+# Tiles of edge states, in backward also of their gradients: one in use, one on its way.
 FORWARD = Kernel(FILE, "attention_forward", warps=16, shared=16 * 2 * TILE)
+PAIRS = Kernel(FILE, "attention_pairs", warps=12, shared=12 * 4 * TILE + 2 * HEADS * WIDTH)
+CITIES = Kernel(FILE, "attention_cities", warps=13, shared=0)
 
 
-def fits(q: Tensor, index: Tensor, heads: int) -> bool:
-    """Whether the kernels take these queries (keys and values lie like them) and neighborhoods."""
+def fits(q: Tensor, k: Tensor, v: Tensor, index: Tensor, heads: int) -> bool:
+    """Whether the kernels take these nodes, whose rows they read 16 bytes at a time, and neighborhoods."""
     if heads != HEADS or index.shape[2] > SLOTS or index.dtype not in (torch.int32, torch.int64):
         return False
-    return q.stride(1) % 8 == 0 and native.fits(q, FORWARD)
+    if any(x.stride(1) % 8 or x.storage_offset() % 8 for x in (q, k, v)):
+        return False
+    return native.fits(q, FORWARD, PAIRS, CITIES)
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,7 +44,36 @@ def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return values, edges, alpha
 
 
+def backward_pass(
+    saved: tuple[Tensor, ...], slots: Tensor, dvalues: Tensor, dedges: Tensor, de: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v, and ``(H + 1, d)``: those of weight and, first in the last row, strength.
+
+    That of e is added to ``de``. Saved: q, k, v, e, weight, index, mask, distance, alpha.
+    """
+    q, k, v, e, weight, index, mask, distance, alpha = saved
+    batch, n, d = q.shape
+    nodes, _, pitch, width, wide = _sizes(q, index)
+    if dedges.stride(1) % 8 or dedges.stride(2) % 8:
+        dedges = dedges.contiguous()
+    dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
+    pairs = q.new_empty((batch, n, HEADS, SLOTS, 2))
+    blocks = PAIRS.count(saved)
+    partial = q.new_empty((blocks, HEADS + 1, d), dtype=torch.float32)
+    strides = (dedges.stride(1) // 8, dedges.stride(2) // 8)
+    PAIRS(
+        k, v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, dq, partial,
+        nodes, n, pitch, *strides, width, wide,
+    )  # fmt: skip
+    sums = torch.empty_like(partial[0])
+    CITIES(
+        q, dvalues, slots, pairs, partial, dk, dv, sums, nodes, n, pitch, width, slots.shape[2], blocks,
+        blocks=HEADS + 1 + batch * -(-n // 64),
+    )  # fmt: skip
+    return dq, dk, dv, sums
+
+
 def _sizes(q: Tensor, index: Tensor) -> tuple[int, ...]:
-    """Nodes, cities, 16-byte pieces from a node's row to the next, width, and whether indices take two words."""
+    """Nodes, cities, 16-byte pieces from one node's row to the next, width, whether an index is two words."""
     batch, n, _ = q.shape
     return batch * n, n, q.stride(1) // 8, index.shape[2], int(index.dtype == torch.int64)
