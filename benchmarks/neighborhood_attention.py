@@ -1,6 +1,6 @@
 """The fused neighborhood attention on a GPU: forward and both passes, against compiled PyTorch.
 
-    python benchmarks/neighborhood_attention.py [--batch 512] [--n 50] [--sweep]
+    python benchmarks/neighborhood_attention.py [--batch 512] [--n 50] [--width 16] [--sweep]
 
 Everything is timed in a CUDA graph, as in training. ``--sweep`` tries other launch shapes.
 Appends to benchmarks/results/kernels.csv.
@@ -12,7 +12,7 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import neighborhood_attention_triton
+from georoutenet.model import neighborhood_attention_cuda, neighborhood_attention_triton
 from georoutenet.model.geometry import neighborhood
 from georoutenet.model.neighborhood_attention_triton import (
     Launch,
@@ -21,7 +21,7 @@ from georoutenet.model.neighborhood_attention_triton import (
     neighborhood_slots,
 )
 
-HEADS, WIDTH, NEIGHBORS, D = 8, 16, 10, 128
+HEADS, NEIGHBORS, D = 8, 10, 128
 
 # Other launches than the defaults: 132 multiprocessors hold 4, 3 or 2 programs of 4 warps at these registers.
 SWEEP = {
@@ -33,13 +33,13 @@ SWEEP = {
 }  # fmt: skip
 
 
-def arguments(batch: int, n: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+def arguments(batch: int, n: int, width: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Leaves, neighborhoods of random cities as in training, and upstream gradients."""
     torch.manual_seed(0)
     shapes = [(batch, n, D)] * 3 + [(batch, n, n, D)]
     leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
     leaves += [torch.randn(HEADS, D, device="cuda") * D**-0.5, torch.tensor(0.7, device="cuda")]
-    near = neighborhood(torch.rand(batch, n, 2, device="cuda"), NEIGHBORS, WIDTH)
+    near = neighborhood(torch.rand(batch, n, 2, device="cuda"), NEIGHBORS, width)
     upstream = [(batch, n, D), (batch, n, HEADS, D), (batch, n, n, D)]
     grads = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in upstream]
     return [x.requires_grad_() for x in leaves], [near.index.int(), near.mask, near.distance], grads
@@ -47,9 +47,10 @@ def arguments(batch: int, n: int) -> tuple[list[Tensor], list[Tensor], list[Tens
 
 def main() -> None:
     command = parser(__doc__)
+    command.add_argument("--width", type=int, default=16, help="of the neighborhoods; 11 in training")
     command.add_argument("--sweep", action="store_true", help="other launch shapes, too")
     options = command.parse_args()
-    leaves, near, grads = arguments(options.batch, options.n)
+    leaves, near, grads = arguments(options.batch, options.n, options.width)
     slots = neighborhood_slots(*near[:2])
     launch = neighborhood_attention_triton.LAUNCH
     table = Table("attention", options)
@@ -63,6 +64,18 @@ def main() -> None:
         return torch.autograd.grad(outputs, leaves, grads)  # adds to the last of grads
 
     measure("slots", "", lambda: neighborhood_slots(*near[:2]))
+    native = neighborhood_attention_cuda
+    q, k, v, e, weight, strength = leaves
+    if native.fits(q, k, v, near[0], HEADS):
+        alpha = native.forward_pass((*leaves, *near))[2]
+        saved = (q, k, v, e, weight, *near, alpha)
+        _, pairs, partial = native.pairs_pass(saved, *grads)
+        measure("forward", native.FORWARD, forward)
+        measure("backward, pairs", native.PAIRS, lambda: native.pairs_pass(saved, *grads))
+        sources = (q, near[0], slots, grads[0], pairs, partial)
+        measure("backward, cities", native.CITIES, lambda: native.cities_pass(*sources))
+        measure("both", "CUDA", both)
+        native.fits = lambda *arguments: False
     measure("forward", str(launch["forward"]), forward)
     measure("both", " ".join(str(tuple(each)) for each in launch.values()), both)
     if options.sweep:

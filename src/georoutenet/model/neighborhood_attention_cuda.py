@@ -51,26 +51,41 @@ def backward_pass(
 
     That of e is added to ``de``. Saved: q, k, v, e, weight, index, mask, distance, alpha.
     """
-    q, k, v, e, weight, index, mask, distance, alpha = saved
+    q, index = saved[0], saved[5]
+    dq, pairs, partial = pairs_pass(saved, dvalues, dedges, de)
+    dk, dv, sums = cities_pass(q, index, slots, dvalues, pairs, partial)
+    return dq, dk, dv, sums
+
+
+def pairs_pass(
+    saved: tuple[Tensor, ...], dvalues: Tensor, dedges: Tensor, de: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradient of q; weights and gradients of scores ``(B, n, H, 16, 2)``; each block's part of the sums."""
+    q, k, v, e, weight, index, *rest = saved
     batch, n, d = q.shape
     nodes, _, pitch, width, wide = _sizes(q, index)
     if dedges.stride(1) % 8 or dedges.stride(2) % 8:
         dedges = dedges.contiguous()
-    dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
+    dq = q.new_empty(q.shape)
     pairs = q.new_empty((batch, n, HEADS, SLOTS, 2))
-    blocks = PAIRS.count(saved)
-    partial = q.new_empty((blocks, HEADS + 1, d), dtype=torch.float32)
+    partial = q.new_empty((PAIRS.count(saved), HEADS + 1, d), dtype=torch.float32)
     strides = (dedges.stride(1) // 8, dedges.stride(2) // 8)
-    PAIRS(
-        k, v, e, weight, index, mask, distance, alpha, dvalues, dedges, de, pairs, dq, partial,
-        nodes, n, pitch, *strides, width, wide,
-    )  # fmt: skip
+    outputs = (de, pairs, dq, partial)
+    PAIRS(k, v, e, weight, index, *rest, dvalues, dedges, *outputs, nodes, n, pitch, *strides, width, wide)
+    return dq, pairs, partial
+
+
+def cities_pass(
+    q: Tensor, index: Tensor, slots: Tensor, dvalues: Tensor, pairs: Tensor, partial: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of k and v, and the sums."""
+    dk, dv = q.new_empty(q.shape), q.new_empty(q.shape)
     sums = torch.empty_like(partial[0])
-    CITIES(
-        q, dvalues, slots, pairs, partial, dk, dv, sums, nodes, n, pitch, width, slots.shape[2], blocks,
-        blocks=HEADS + 1 + batch * -(-n // 64),
-    )  # fmt: skip
-    return dq, dk, dv, sums
+    nodes, n, pitch, width, _ = _sizes(q, index)
+    sizes = (nodes, n, pitch, width, slots.shape[2], partial.shape[0])
+    jobs = HEADS + 1 + nodes // n * -(-n // 64)  # rows of sums, and 64 cities at a time
+    CITIES(q, dvalues, slots, pairs, partial, dk, dv, sums, *sizes, blocks=jobs)
+    return dk, dv, sums
 
 
 def _sizes(q: Tensor, index: Tensor) -> tuple[int, ...]:
