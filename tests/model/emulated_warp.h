@@ -116,6 +116,7 @@ inline word add2(word a, word b) {
   return pack(half_of(a, 0) + half_of(b, 0), half_of(a, 1) + half_of(b, 1));
 }
 inline float tangent(float x) { return tanhf(x); }
+inline float power2(float x) { return exp2f(x); }
 
 inline word exchange[1024];
 inline word shuffle(word x, int mask) {

@@ -17,6 +17,11 @@ __device__ __forceinline__ float tangent(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ __forceinline__ float power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ word shuffle(word x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 // c (16 x 8) += a (16 x 16) b (16 x 8)
