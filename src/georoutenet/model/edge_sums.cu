@@ -43,7 +43,7 @@ update_sums(const uint4* du, const uint4* e, float* dw, void* ds, void* dt, int 
   Lane at;
   int team = from_lane(threadIdx.x / TEAM, 0), thread = threadIdx.x % TEAM, slice = thread / 32 % 4, side = thread / 128;
   int tiles = (width + 15) / 16, sources = TILES / tiles;
-  int start = blockIdx.x * (blockDim.x / TEAM) + team, step = gridDim.x * (blockDim.x / TEAM);
+  int start = team * gridDim.x + blockIdx.x, step = gridDim.x * (blockDim.x / TEAM);
   uint4* stages = shared + team * STAGES * STAGE;
 
   // Thread 16 row + p copies piece p of a row of each tile, to where eight rows' same pieces lie in different banks.
@@ -60,7 +60,7 @@ update_sums(const uint4* du, const uint4* e, float* dw, void* ds, void* dt, int 
 #pragma unroll
       for (int k = 0; k < TILES; k++) {
         bool inside = row < (source < most ? inner - 16 * tile : 0);
-        unsigned from = (first + source * n + 16 * tile) * 16 + thread;
+        unsigned from = (unsigned)(first + source * n + 16 * tile) * 16 + thread;
         copy16(to + k * PIECES, du + from, inside);
         copy16(to + (TILES + k) * PIECES, e + from, inside);
         if (++tile == tiles) tile = 0, source++;

@@ -56,7 +56,7 @@ def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     places = SUMS.count((e,))
     bands, width, parts, chunk = split(batch, m, n, TEAMS * places)
     items = batch * bands * parts
-    blocks = min(places, -(-items // TEAMS))
+    blocks = min(places, items)
     dw, ds, dt = outputs(e, bands, parts, blocks)
     SUMS(du, e, dw, ds, dt, m, n, items, bands, width, parts, chunk, blocks=blocks)
     return ds, dt, dw.sum(0)
