@@ -1,6 +1,6 @@
 // Both ends of the edge tower: Eqs. rbf and edge_embedding, and the two-layer ReLU head; forward and backward.
 #ifndef EMBEDDING_FORWARD_WARPS
-#define EMBEDDING_FORWARD_WARPS 12
+#define EMBEDDING_FORWARD_WARPS 8
 #endif
 #ifndef EMBEDDING_BACKWARD_WARPS
 #define EMBEDDING_BACKWARD_WARPS 8
@@ -13,6 +13,7 @@
 #endif
 constexpr int BASES = 16;
 constexpr word ONES = 0x3f803f80u;
+constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
 
 // Forward, a warp takes 32 rows at a time, so that a fragment of weights read is used twice.
 //
@@ -22,26 +23,53 @@ constexpr int ROWS = 64;
 constexpr int GROUP = 128;                 // threads
 constexpr int PIECES = ROWS * WIDTH / 8;   // of 16 bytes, of one group's rows
 
-// Where a row's piece is: 8 rows of one piece, and 2 rows of 4 pieces, are in different banks.
+// Where a row's piece of 16 bytes is: 8 rows of one piece, and 2 rows of 4 pieces, are in different banks.
 __device__ __forceinline__ int place(int row, int piece) { return row * 16 + (piece ^ ((row & 1) << 2 | (row >> 1 & 3))); }
 
+// Lane l's part of rows 0 to 15 of pieces 0 and 1, for load_matrices: mma's left operand, rows x features; for
+// load_transposed: two right operands, rows x features. Exclusive or with p: of pieces p and p + 1.
+__device__ __forceinline__ int operand(int lane) { return place(lane % 16, lane / 16); }
+// For load_transposed: the left operand, features x rows.
+__device__ __forceinline__ int turned_operand(int lane) { return place(lane % 8 + lane / 16 * 8, lane / 8 % 2); }
+
+// Right operands in x 128 outs, two steps of 16 ins a fragment: read(out, in) is the word of ins in and in + 1. The outs'
+// order is that of the tiles.
+template <class Read>
+__device__ void fill_right(uint4* fragments, Read read) {
+  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
+    int f = feature(k / 128, k % 32 / 4), in = 32 * (k / 32 % 4) + 2 * (k % 4);
+    fragments[k] = make_uint4(read(f, in), read(f, in + 8), read(f, in + 16), read(f, in + 24));
+  }
+}
+// Products of 32 rows with 8 TILES outs.
+template <int TILES>
+__device__ __forceinline__ void multiply(float (&acc)[2][TILES][4], const uint4* rows, const uint4* fragments,
+                                         int operand) {
+#pragma unroll
+  for (int c = 0; c < 4; c++) {
+    word a[2][2][4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      load_matrices(a[k / 2][k % 2], rows + k / 2 * 256 + (operand ^ (4 * c + 2 * (k % 2))));
+#pragma unroll
+    for (int q = 0; q < TILES; q++) {
+      uint4 b = fragments[(q * 4 + c) * 32];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        mma(acc[i][q], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], b.x, b.y);
+        mma(acc[i][q], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], b.z, b.w);
+      }
+    }
+  }
+}
+// 64 rows for a group, zeros after the last one.
 __device__ __forceinline__ void fetch(uint4* rows, const uint4* states, int first, int pairs) {
   int row = threadIdx.x % GROUP / 16, piece = threadIdx.x % 16;
+  uint4* to = rows + place(row, piece);
+  const uint4* from = states + (size_t)(first + row) * 16 + piece;
 #pragma unroll
-  for (int k = 0; k < ROWS / 8; k++, row += 8) {
-    bool inside = first + row < pairs;
-    copy16(rows + place(row, piece), states + (size_t)(inside ? first + row : 0) * 16 + piece, inside);
-  }
+  for (int k = 0; k < ROWS / 8; k++) copy16(to + k * 128, from + k * 128, first + row + 8 * k < pairs);
   commit_copies();
-}
-// Lane l's row for load_transposed: matrices 0, 1 are rows 0 to 7 of two pieces side by side, matrices 2, 3 rows 8 to
-// 15 of the same: mma's left operand, features x rows.
-__device__ __forceinline__ const uint4* left_operand(const uint4* rows, int first, int piece, int lane) {
-  return rows + place(first + lane % 8 + lane / 16 * 8, piece + lane / 8 % 2);
-}
-// Matrices 0, 1 are rows 0 to 15 of a piece, matrices 2, 3 of the next: two right operands, rows x features.
-__device__ __forceinline__ const uint4* right_operand(const uint4* rows, int first, int piece, int lane) {
-  return rows + place(first + lane % 16, piece + lane / 16);
 }
 
 // The head's hidden layer is wanted again only for the units that are on: a bit for each. Lane t of a row has a word:
@@ -50,57 +78,42 @@ extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
 logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
               float* out, word* on, int pairs) {
   extern __shared__ uint4 shared[];
-  __shared__ float minus_bias[WIDTH], minus_last[WIDTH];
+  __shared__ float4 minus_bias[64];  // of n-tile q and lane t, for both rows
+  __shared__ float minus_last[WIDTH];
   Lane at;
-  // Everything negative: the sign of minus the hidden unit says whether it is on.
-  fill(shared, weight);
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    uint4 w = shared[k];
-    shared[k] = make_uint4(w.x ^ 0x80008000u, w.y ^ 0x80008000u, w.z ^ 0x80008000u, w.w ^ 0x80008000u);
+  // Everything negative: the sign of minus the hidden unit says whether it is on, and zero is not.
+  fill_right(shared, [&](int f, int in) { return *(const word*)(weight + f * WIDTH + in) ^ 0x80008000u; });
+  for (int k = threadIdx.x; k < 64; k += blockDim.x) {
+    float b0 = 0.0f - bias[feature(k / 4, k % 4 * 2)], b1 = 0.0f - bias[feature(k / 4, k % 4 * 2 + 1)];
+    minus_bias[k] = make_float4(b0, b1, b0, b1);
   }
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) minus_bias[f] = 0.0f - bias[f], minus_last[f] = -last[f];
+  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) minus_last[f] = -last[f];
   __syncthreads();
-  const uint4* fragments = shared + at.lane;
-  uint4* mine = shared + FRAGMENTS + threadIdx.x / 32 * 1024 + at.lane;  // two tiles of 32 rows
+  uint4* mine = shared + FRAGMENTS + threadIdx.x / 32 * 1024;  // two tiles of 32 rows
   int tiles = (pairs + 31) / 32, step = gridDim.x * LOGIT_FORWARD_WARPS;
   float constant = offset[0];
   auto fetch = [&](int tile, int buffer) {
+    int row = at.lane / 16, piece = at.lane % 16;
+    const uint4* from = e + (size_t)(32 * tile + row) * 16 + piece;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const uint4* row = e + piece(min(32 * tile + 8 * k + at.g, pairs - 1), at.t);
-#pragma unroll
-      for (int c = 0; c < 4; c++) copy16(mine + 512 * buffer + (4 * k + c) * 32, row + 4 * c);
-    }
+    for (int k = 0; k < 16; k++)
+      copy16(mine + 512 * buffer + place(row + 2 * k, piece), from + 32 * k, 32 * tile + row + 2 * k < pairs);
     commit_copies();
   };
   int tile = blockIdx.x * LOGIT_FORWARD_WARPS + threadIdx.x / 32, buffer = 0;
   if (tile < tiles) fetch(tile, 0);
   for (; tile < tiles; tile += step, buffer ^= 1) {
     wait_for_copies();
+    __syncwarp();
     if (tile + step < tiles) fetch(tile + step, buffer ^ 1);
-    const uint4* x = mine + 512 * buffer;
     float acc[2][16][4];
 #pragma unroll
     for (int q = 0; q < 16; q++) {
-      float2 b = *(const float2*)&minus_bias[32 * (q / 4) + 8 * at.t + 2 * (q % 4)];
+      float4 b = minus_bias[4 * q + at.t];
 #pragma unroll
-      for (int i = 0; i < 2; i++) acc[i][q][0] = acc[i][q][2] = b.x, acc[i][q][1] = acc[i][q][3] = b.y;
+      for (int i = 0; i < 2; i++) acc[i][q][0] = b.x, acc[i][q][1] = b.y, acc[i][q][2] = b.z, acc[i][q][3] = b.w;
     }
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-      uint4 a[4];
-#pragma unroll
-      for (int k = 0; k < 4; k++) a[k] = x[(4 * k + c) * 32];
-#pragma unroll
-      for (int q = 0; q < 16; q++) {
-        uint4 b = fragments[(q * 4 + c) * 32];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          mma(acc[i][q], a[2 * i].x, a[2 * i + 1].x, a[2 * i].y, a[2 * i + 1].y, b.x, b.y);
-          mma(acc[i][q], a[2 * i].z, a[2 * i + 1].z, a[2 * i].w, a[2 * i + 1].w, b.z, b.w);
-        }
-      }
-    }
+    multiply(acc, mine + 512 * buffer, shared + at.lane, operand(at.lane));
     float sums[4] = {};
     word bits[4] = {};
 #pragma unroll
@@ -137,97 +150,82 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   extern __shared__ uint4 shared[];
   constexpr int GROUPS = LOGIT_BACKWARD_WARPS / 4;
   Lane at;
-  fill_transposed(shared, weight);
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    uint4 w = shared[k];
-    const float* l = last + 32 * (k / 32 % 4) + 8 * (k % 4);
-    shared[k] = make_uint4(pack(low(w.x) * l[0], high(w.x) * l[1]), pack(low(w.y) * l[2], high(w.y) * l[3]),
-                           pack(low(w.z) * l[4], high(w.z) * l[5]), pack(low(w.w) * l[6], high(w.w) * l[7]));
-  }
+  fill_right(shared, [&](int f, int out) {
+    float w0 = low(weight[out * WIDTH + f]), w1 = low(weight[(out + 1) * WIDTH + f]);
+    return pack(w0 * last[out], w1 * last[out + 1]);
+  });
   __syncthreads();
   int group = threadIdx.x / GROUP, half = threadIdx.x / 64 % 2, side = threadIdx.x / 32 % 2;
-  // Of a group's 64 rows a warp has one half, and of the result one side; of c^T e half and side of the two features.
+  // Of a group's 64 rows a warp has one half, and of the result one side; of c^T e, half and side of the features. The
+  // warps of both sides have the same units, each begins with its own quarter and adds that up.
   const uint4* fragments = shared + side * FRAGMENTS / 2 + at.lane;
   uint4* states = shared + FRAGMENTS + group * 3 * PIECES;
   uint4* change = states + 2 * PIECES;
   int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x * GROUPS;
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
-  word next_bits[4];
-  float next_grad[4];
+  int units = turned_operand(at.lane) ^ (8 * half + 4 * side), features = operand(at.lane) ^ 8 * side;
+  int row = 16 * (2 * half + side) + at.g;  // and 8 more: the warp's 16 rows of c
+  word bits[2];
+  float value[2];
   auto read = [&](int tile) {
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      int row = ROWS * tile + 32 * half + 8 * k + at.g;
-      bool inside = row < pairs;
-      next_bits[k] = inside ? on[(size_t)row * 4 + at.t] : 0;
-      next_grad[k] = inside ? grad[row] : 0.0f;
+    for (int r = 0; r < 2; r++) {
+      int pair = ROWS * tile + row + 8 * r;
+      bool inside = pair < pairs;
+      bits[r] = inside ? on[(size_t)pair * 4 + at.t] : 0;
+      value[r] = inside ? grad[pair] : 0.0f;
     }
   };
   float total[4][8][4] = {}, ones[4] = {};
   if (tile < tiles) fetch(states, e, ROWS * tile, pairs), read(tile);
   for (; tile < tiles; tile += step, buffer ^= 1) {
     wait_for_copies();
-    barrier(1 + group, GROUP);
-    word bits[4], same[4];
-#pragma unroll
-    for (int k = 0; k < 4; k++) bits[k] = next_bits[k], same[k] = pack(next_grad[k], next_grad[k]);
+    barrier(1 + group, GROUP);  // the states are here, and nobody reads what will be written now
     if (tile + step < tiles) fetch(states + (buffer ^ 1) * PIECES, e, ROWS * (tile + step), pairs);
-    {
-      float acc[2][8][4] = {};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      word same = pack(value[r], value[r]);
 #pragma unroll
       for (int c = 0; c < 4; c++) {
-        uint4 a[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-          word even = bits[k] << 2 * c, odd = even << 1;
-          a[k] = make_uint4(permute<0x9988>(even, 0) & same[k], permute<0xbbaa>(even, 0) & same[k],
-                            permute<0x9988>(odd, 0) & same[k], permute<0xbbaa>(odd, 0) & same[k]);
-          if (c / 2 == side) change[place(32 * half + 8 * k + at.g, 4 * c + at.t)] = a[k];
-        }
-#pragma unroll
-        for (int q = 0; q < 8; q++) {
-          uint4 b = fragments[(q * 4 + c) * 32];
-#pragma unroll
-          for (int i = 0; i < 2; i++) {
-            mma(acc[i][q], a[2 * i].x, a[2 * i + 1].x, a[2 * i].y, a[2 * i + 1].y, b.x, b.y);
-            mma(acc[i][q], a[2 * i].z, a[2 * i + 1].z, a[2 * i].w, a[2 * i + 1].w, b.z, b.w);
-          }
-        }
+        word even = bits[r] << 2 * c, odd = even << 1;
+        change[place(row + 8 * r, 4 * c + at.t)] =
+            make_uint4(permute<0x9988>(even, 0) & same, permute<0xbbaa>(even, 0) & same, permute<0x9988>(odd, 0) & same,
+                       permute<0xbbaa>(odd, 0) & same);
       }
+    }
+    barrier(1 + group, GROUP);
+    {
+      float acc[2][8][4] = {};
+      multiply(acc, change + half * 512, fragments, operand(at.lane));
 #pragma unroll
       for (int k = 0; k < 4; k++) {
-        int row = ROWS * tile + 32 * half + 8 * k + at.g;
-        if (row >= pairs) continue;
+        int pair = ROWS * tile + 32 * half + 8 * k + at.g;
+        if (pair >= pairs) continue;
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           word w[4];
 #pragma unroll
-          for (int p = 0; p < 4; p++) {
-            const float* two = &acc[k / 2][4 * c + p][k % 2 * 2];
-            w[p] = pack(two[0], two[1]);
-          }
-          de[piece(row, 8 * side + 4 * c + at.t)] = make_uint4(w[0], w[1], w[2], w[3]);
+          for (int p = 0; p < 4; p++) w[p] = pack(acc[k / 2][4 * c + p][k % 2 * 2], acc[k / 2][4 * c + p][k % 2 * 2 + 1]);
+          de[piece(pair, 8 * side + 4 * c + at.t)] = make_uint4(w[0], w[1], w[2], w[3]);
         }
       }
     }
     read(tile + step);
-    barrier(1 + group, GROUP);
     const uint4* x = states + buffer * PIECES;
 #pragma unroll
     for (int k = 0; k < ROWS; k += 16) {
       word a[4][4];
 #pragma unroll
-      for (int m = 0; m < 4; m++) {
-        load_transposed(a[m], left_operand(change, k, 8 * half + 2 * m, at.lane));
-        if (m / 2 == side) {  // column m adds up
-          word one = at.g == m ? ONES : 0;
-          mma(ones, a[m][0], a[m][1], a[m][2], a[m][3], one, one);
-        }
+      for (int m = 0; m < 4; m++) load_transposed(a[m], change + k * 16 + (units ^ 2 * m));
+#pragma unroll
+      for (int m = 0; m < 2; m++) {  // column m adds up
+        word one = at.g == m ? ONES : 0;
+        mma(ones, a[m][0], a[m][1], a[m][2], a[m][3], one, one);
       }
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         word b[4];
-        load_transposed(b, right_operand(x, k, 8 * side + 2 * n, at.lane));
+        load_transposed(b, x + k * 16 + (features ^ 2 * n));
 #pragma unroll
         for (int m = 0; m < 4; m++) {
           mma(total[m][2 * n], a[m][0], a[m][1], a[m][2], a[m][3], b[0], b[1]);
@@ -241,20 +239,20 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   for (int m = 0; m < 4; m++)
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      int unit = 64 * half + 16 * m + 8 * r + at.g;
+      int unit = 64 * half + 16 * (m ^ 2 * side) + 8 * r + at.g;
 #pragma unroll
       for (int n = 0; n < 8; n++)
         *(float2*)&share[unit * WIDTH + 64 * side + 8 * n + 2 * at.t] = make_float2(total[m][n][2 * r], total[m][n][2 * r + 1]);
     }
-  if (at.t == side)
+  if (at.t == 0)
 #pragma unroll
     for (int k = 0; k < 4; k++)
-      share[WIDTH * WIDTH + 64 * half + 16 * (2 * side + k % 2) + 8 * (k / 2) + at.g] = ones[k];
+      share[WIDTH * WIDTH + 64 * half + 16 * (k % 2 ^ 2 * side) + 8 * (k / 2) + at.g] = ones[k];
 }
 
-// SiLU and its derivative.
-__device__ __forceinline__ float silu(float u) {
-  float half = 0.5f * u;
+// SiLU of a product and a bias, of which half is given.
+__device__ __forceinline__ float silu(float product, float bias) {
+  float half = fmaf(0.5f, product, bias);
   return fmaf(half, tangent(half), half);
 }
 
@@ -263,18 +261,24 @@ extern "C" __global__ void __launch_bounds__(EMBEDDING_FORWARD_WARPS * 32, 1)
 embedding_forward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
                   const float* bias1, const unsigned short* weight2, const float* bias2, uint4* out, int pairs) {
   extern __shared__ uint4 shared[];
-  __shared__ float first_bias[WIDTH], second_bias[WIDTH];
+  __shared__ float half_bias[WIDTH];
+  __shared__ float4 second_bias[64];  // of n-tile q and lane t, for both rows
   __shared__ uint2 first[16 * 32];
   Lane at;
+  // The hidden layer's features are in the order in which the first product delivers them.
   fill(shared, weight2);
   for (int k = threadIdx.x; k < 16 * 32; k += blockDim.x) {
     const unsigned short* row = weight1 + feature(k / 32, k % 32 / 4) * BASES + 2 * (k % 4);
     first[k] = make_uint2(*(const word*)row, *(const word*)(row + 8));
   }
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) first_bias[f] = bias1[f], second_bias[f] = bias2[f];
+  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) half_bias[f] = 0.5f * bias1[f];
+  for (int k = threadIdx.x; k < 64; k += blockDim.x) {
+    float b0 = bias2[feature(k / 4, k % 4 * 2)], b1 = bias2[feature(k / 4, k % 4 * 2 + 1)];
+    second_bias[k] = make_float4(b0, b1, b0, b1);
+  }
   __syncthreads();
   const uint4* fragments = shared + at.lane;
-  float inverse = 1.0f / bandwidth[0], center[4];
+  float inverse = ROOT / bandwidth[0], center[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) center[k] = -inverse * centers[2 * at.t + k % 2 + 8 * (k / 2)];
   int tiles = (pairs + 31) / 32, step = gridDim.x * EMBEDDING_FORWARD_WARPS;
@@ -292,29 +296,29 @@ embedding_forward(const float* distance, const float* centers, const float* band
 #pragma unroll
       for (int p = 0; p < 2; p++) {
         float x = fmaf(next[k], inverse, center[2 * p]), y = fmaf(next[k], inverse, center[2 * p + 1]);
-        basis[k][p] = pack(__expf(-x * x), __expf(-y * y));
+        basis[k][p] = pack(power2(-x * x), power2(-y * y));
       }
     if (tile + step < tiles) read(tile + step);
     float acc[2][16][4];
 #pragma unroll
     for (int q = 0; q < 16; q++) {
-      float2 b = *(const float2*)&second_bias[32 * (q / 4) + 8 * at.t + 2 * (q % 4)];
+      float4 b = second_bias[4 * q + at.t];
 #pragma unroll
-      for (int i = 0; i < 2; i++) acc[i][q][0] = acc[i][q][2] = b.x, acc[i][q][1] = acc[i][q][3] = b.y;
+      for (int i = 0; i < 2; i++) acc[i][q][0] = b.x, acc[i][q][1] = b.y, acc[i][q][2] = b.z, acc[i][q][3] = b.w;
     }
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       word x[4][4];  // the hidden layer's 32 features of chunk c
 #pragma unroll
       for (int p = 0; p < 4; p++) {
-        float2 b = *(const float2*)&first_bias[32 * c + 8 * at.t + 2 * p];
+        float2 b = *(const float2*)&half_bias[32 * c + 8 * at.t + 2 * p];
         uint2 w = first[(4 * c + p) * 32 + at.lane];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          float u[4] = {b.x, b.y, b.x, b.y};
+          float u[4] = {};
           mma(u, basis[2 * i][0], basis[2 * i + 1][0], basis[2 * i][1], basis[2 * i + 1][1], w.x, w.y);
-          x[2 * i][p] = pack(silu(u[0]), silu(u[1]));
-          x[2 * i + 1][p] = pack(silu(u[2]), silu(u[3]));
+          x[2 * i][p] = pack(silu(u[0], b.x), silu(u[1], b.y));
+          x[2 * i + 1][p] = pack(silu(u[2], b.x), silu(u[3], b.y));
         }
       }
 #pragma unroll
@@ -340,8 +344,9 @@ embedding_forward(const float* distance, const float* centers, const float* band
 
 // Turned around, features x rows: warp w of a group has features 32 w to 32 w + 31 of the hidden layer for all rows. A
 // result is then what the sums over rows want as operand. Of the sums, the group's share is the second weight's 128 rows,
-// the first one's 16 rows of bases, both biases, and the gradients of the centers and of the bandwidth by basis.
-constexpr int EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + 2 * BASES;
+// the first one's 16 rows of bases, both biases, and the gradients of the centers and of the bandwidth, that in 8 parts.
+constexpr int PART = 32;  // rows whose results a warp holds at a time
+constexpr int EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8;
 
 extern "C" __global__ void __launch_bounds__(EMBEDDING_BACKWARD_WARPS * 32, 1)
 embedding_backward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
@@ -351,13 +356,13 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   __shared__ uint4 forward[8 * 32], backward[8 * 32];         // the first weight: features x bases, bases x features
   __shared__ uint4 bases[GROUPS][2][ROWS * 2];                // bfloat16
   __shared__ float2 lengths[GROUPS][2][ROWS / 2];
+  __shared__ float scaled[BASES];
   Lane at;
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {  // the second weight, in x out
-    int lane = k % 32, c = k / 32 % 4, row = k / 128 * 8 + lane / 4;
-    const unsigned short* column = weight2 + (32 * c + 8 * (lane % 4)) * WIDTH + row;
-    word w[4];
-    for (int p = 0; p < 4; p++) w[p] = column[2 * p * WIDTH] | (word)column[(2 * p + 1) * WIDTH] << 16;
-    shared[k] = make_uint4(w[0], w[1], w[2], w[3]);
+    // Lane t has outs 8 t to 8 t + 7 of 32, as the other operand; 16 ins in two steps of four of them.
+    int f = k / 256 * 16 + k % 32 / 4, out = 32 * (k / 64 % 4) + 8 * (k % 4) + 4 * (k / 32 % 2);
+    auto two = [&](int f, int out) { return weight2[out * WIDTH + f] | (word)weight2[(out + 1) * WIDTH + f] << 16; };
+    shared[k] = make_uint4(two(f, out), two(f + 8, out), two(f, out + 2), two(f + 8, out + 2));
   }
   for (int k = threadIdx.x; k < 8 * 32; k += blockDim.x) {
     int g = k % 32 / 4, t = k % 4, f = k / 32 * 16;
@@ -370,13 +375,14 @@ embedding_backward(const float* distance, const float* centers, const float* ban
                              column(f + 2 * t + 8, g + 8));
   }
   int group = threadIdx.x / GROUP, warp = threadIdx.x / 32 % 4;
-  float inverse = 1.0f / bandwidth[0];
+  float inverse = 1.0f / bandwidth[0], scale = ROOT * inverse;
+  if (threadIdx.x < BASES) scaled[threadIdx.x] = -scale * centers[threadIdx.x];
   float center[2] = {-inverse * centers[at.g], -inverse * centers[at.g + 8]};
   float bias[2][2];
 #pragma unroll
   for (int i = 0; i < 2; i++)
 #pragma unroll
-    for (int r = 0; r < 2; r++) bias[i][r] = bias1[32 * warp + 16 * i + 8 * r + at.g];
+    for (int r = 0; r < 2; r++) bias[i][r] = 0.5f * bias1[32 * warp + 16 * i + 8 * r + at.g];
   uint4* changes = shared + FRAGMENTS + group * 2 * PIECES;
   int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x * GROUPS;
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
@@ -388,20 +394,22 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     word w[4];
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-      float x = (next - centers[8 * part + 2 * p]) * inverse, y = (next - centers[8 * part + 2 * p + 1]) * inverse;
-      w[p] = pack(__expf(-x * x), __expf(-y * y));
+      float x = fmaf(next, scale, scaled[8 * part + 2 * p]), y = fmaf(next, scale, scaled[8 * part + 2 * p + 1]);
+      w[p] = pack(power2(-x * x), power2(-y * y));
     }
     bases[group][buffer][2 * row + (part ^ (row >> 2 & 1))] = make_uint4(w[0], w[1], w[2], w[3]);
     if (part == 0) ((float*)lengths[group][buffer])[row] = next;
   };
-  float total[8][4][4] = {}, first[2][2][4] = {}, ones[4] = {}, of_center[2] = {}, of_bandwidth[2] = {};
+  int mine = place(at.g, at.t), outs = turned_operand(at.lane) ^ 4 * warp;
+  int base_rows = at.lane % 16 * 2 + (at.lane / 16 ^ at.lane / 4 % 2), row_bases = at.g * 8 + at.t + (at.g & 4);
+  float total[8][4][4] = {}, first[2][2][4] = {}, ones[4] = {}, of_center[2] = {}, of_bandwidth = 0.0f;
+  __syncthreads();
   if (tile < tiles) {
     fetch(changes, grad, ROWS * tile, pairs);
     read(tile);
     prepare(0);
     read(tile + step);
   }
-  __syncthreads();
   const uint4* fragments = shared + warp * FRAGMENTS / 4 + at.lane;
   for (; tile < tiles; tile += step, buffer ^= 1) {
     wait_for_copies();
@@ -411,84 +419,87 @@ embedding_backward(const float* distance, const float* centers, const float* ban
       prepare(buffer ^ 1);
       read(tile + 2 * step);
     }
-    const uint4* change = changes + buffer * PIECES;
-    const uint4* basis = bases[group][buffer];
-    float acc[2][ROWS / 8][4] = {};
+#pragma unroll 1
+    for (int start = 0; start < ROWS; start += PART) {
+      const uint4* change = changes + buffer * PIECES + start * 16;
+      const uint4* basis = bases[group][buffer] + start * 2;
+      float acc[2][PART / 8][4] = {};
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-      uint4 a[4];
+      for (int c = 0; c < 4; c++) {
+        uint4 a[4];
 #pragma unroll
-      for (int k = 0; k < 4; k++) a[k] = fragments[(k * 4 + c) * 32];
+        for (int k = 0; k < 4; k++) a[k] = fragments[(k / 2 * 8 + 2 * c + k % 2) * 32];
 #pragma unroll
-      for (int j = 0; j < ROWS / 8; j++) {
-        uint4 b = change[place(8 * j + at.g, 4 * c + at.t)];
+        for (int j = 0; j < PART / 8; j++) {
+          uint4 b = change[j * 128 + (mine ^ 4 * c)];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-          mma(acc[i][j], a[2 * i].x, a[2 * i + 1].x, a[2 * i].y, a[2 * i + 1].y, b.x, b.y);
-          mma(acc[i][j], a[2 * i].z, a[2 * i + 1].z, a[2 * i].w, a[2 * i + 1].w, b.z, b.w);
+          for (int i = 0; i < 2; i++) {
+            mma(acc[i][j], a[2 * i].x, a[2 * i].y, a[2 * i].z, a[2 * i].w, b.x, b.y);
+            mma(acc[i][j], a[2 * i + 1].x, a[2 * i + 1].y, a[2 * i + 1].z, a[2 * i + 1].w, b.z, b.w);
+          }
         }
       }
-    }
 #pragma unroll
-    for (int k = 0; k < ROWS / 16; k++) {
-      word hidden[2][2][2], left[2][2][2];  // [16 features][8 rows][8 features]
-      word rows[4];                         // bases of rows, as a right operand
-      load_transposed(rows, basis + 2 * (16 * k + at.lane % 16) + (at.lane / 16 ^ (at.lane >> 2 & 1)));
+      for (int k = 0; k < PART / 16; k++) {
+        word hidden[2][2][2], left[2][2][2];  // [16 features][8 rows][8 features]
+        word rows[4];                         // bases of rows, as a right operand
+        load_transposed(rows, basis + k * 32 + base_rows);
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const word* mine = (const word*)(basis + 2 * (16 * k + 8 * j + at.g)) + at.t;
-        int swap = at.g & 4;
-        word b0 = mine[swap], b1 = mine[swap ^ 4];
+        for (int j = 0; j < 2; j++) {
+          const word* two = (const word*)(basis + k * 32 + j * 16);
+          word b0 = two[row_bases], b1 = two[row_bases ^ 4];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-          uint4 w = forward[(2 * warp + i) * 32 + at.lane];
-          float u[4] = {bias[i][0], bias[i][0], bias[i][1], bias[i][1]};
-          mma(u, w.x, w.y, w.z, w.w, b0, b1);
+          for (int i = 0; i < 2; i++) {
+            uint4 w = forward[(2 * warp + i) * 32 + at.lane];
+            float u[4] = {};
+            mma(u, w.x, w.y, w.z, w.w, b0, b1);
 #pragma unroll
-          for (int h = 0; h < 4; h++) {
-            float sigma = fmaf(0.5f, tangent(0.5f * u[h]), 0.5f);
-            u[h] *= sigma;
-            acc[i][2 * k + j][h] *= sigma + fmaf(-u[h], sigma, u[h]);
+            for (int h = 0; h < 4; h++) {
+              float half = fmaf(0.5f, u[h], bias[i][h / 2]), slope = tangent(half);
+              float sigma = fmaf(0.5f, slope, 0.5f);
+              u[h] = fmaf(half, slope, half);
+              acc[i][2 * k + j][h] *= sigma + fmaf(-u[h], sigma, u[h]);
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+              hidden[i][j][r] = pack(u[2 * r], u[2 * r + 1]);
+              left[i][j][r] = pack(acc[i][2 * k + j][2 * r], acc[i][2 * k + j][2 * r + 1]);
+            }
           }
+          float d[4] = {};  // bases g and g + 8 of rows 2 t and 2 t + 1
+#pragma unroll
+          for (int i = 0; i < 2; i++) {
+            uint4 w = backward[(2 * warp + i) * 32 + at.lane];
+            mma(d, w.x, w.y, w.z, w.w, transpose(left[i][j][0]), transpose(left[i][j][1]));
+          }
+          float2 length = lengths[group][buffer][start / 2 + 8 * k + 4 * j + at.t];
 #pragma unroll
           for (int r = 0; r < 2; r++) {
-            hidden[i][j][r] = pack(u[2 * r], u[2 * r + 1]);
-            left[i][j][r] = pack(acc[i][2 * k + j][2 * r], acc[i][2 * k + j][2 * r + 1]);
+            float x = fmaf(length.x, inverse, center[r]), y = fmaf(length.y, inverse, center[r]);
+            float of_x = d[2 * r] * low(rows[2 * r + j]) * x, of_y = d[2 * r + 1] * high(rows[2 * r + j]) * y;
+            of_center[r] += of_x + of_y;
+            of_bandwidth = fmaf(of_x, x, fmaf(of_y, y, of_bandwidth));
           }
         }
-        float d[4] = {};  // bases g and g + 8 of rows 2 t and 2 t + 1
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          uint4 w = backward[(2 * warp + i) * 32 + at.lane];
-          mma(d, w.x, w.y, w.z, w.w, transpose(left[i][j][0]), transpose(left[i][j][1]));
-        }
-        float2 length = lengths[group][buffer][8 * k + 4 * j + at.t];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-          float x = fmaf(length.x, inverse, center[r]), y = fmaf(length.y, inverse, center[r]);
-          float of_x = d[2 * r] * low(rows[2 * r + j]) * x, of_y = d[2 * r + 1] * high(rows[2 * r + j]) * y;
-          of_center[r] += of_x + of_y;
-          of_bandwidth[r] = fmaf(of_x, x, fmaf(of_y, y, of_bandwidth[r]));
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        word one = at.g == i ? ONES : 0;
-        mma(first[i][0], left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], rows[0], rows[1]);
-        mma(first[i][1], left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], rows[2], rows[3]);
-        mma(ones, left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], one, one);
-      }
-#pragma unroll
-      for (int m = 0; m < 8; m++) {
-        word a[4];
-        load_transposed(a, left_operand(change, 16 * k, 2 * m, at.lane));
-        if (m / 2 == warp) {
-          word one = at.g == 2 + m % 2 ? ONES : 0;
-          mma(ones, a[0], a[1], a[2], a[3], one, one);
+          word one = at.g == i ? ONES : 0;
+          mma(first[i][0], left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], rows[0], rows[1]);
+          mma(first[i][1], left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], rows[2], rows[3]);
+          mma(ones, left[i][0][0], left[i][0][1], left[i][1][0], left[i][1][1], one, one);
         }
 #pragma unroll
-        for (int n = 0; n < 4; n++)
-          mma(total[m][n], a[0], a[1], a[2], a[3], hidden[n / 2][0][n % 2], hidden[n / 2][1][n % 2]);
+        for (int m = 0; m < 8; m++) {
+          word a[4];
+          load_transposed(a, change + k * 256 + (outs ^ 2 * m));
+          if (m < 2) {
+            word one = at.g == 2 + m ? ONES : 0;
+            mma(ones, a[0], a[1], a[2], a[3], one, one);
+          }
+#pragma unroll
+          for (int n = 0; n < 4; n++)
+            mma(total[m][n], a[0], a[1], a[2], a[3], hidden[n / 2][0][n % 2], hidden[n / 2][1][n % 2]);
+        }
       }
     }
   }
@@ -499,7 +510,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     for (int n = 0; n < 4; n++)
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        *(float2*)&share[(16 * m + 8 * r + at.g) * WIDTH + 32 * warp + 8 * n + 2 * at.t] =
+        *(float2*)&share[(16 * (m ^ 2 * warp) + 8 * r + at.g) * WIDTH + 32 * warp + 8 * n + 2 * at.t] =
             make_float2(total[m][n][2 * r], total[m][n][2 * r + 1]);
   share += WIDTH * WIDTH;
 #pragma unroll
@@ -514,17 +525,11 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     }
   share += WIDTH * (BASES + 2);
   // Over the rows' four lanes, then over the group's warps.
-  float* sums = (float*)(changes);
+  float* sums = (float*)changes + warp * 24;
   barrier(1 + group, GROUP);
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float a = over_row(of_center[r]), b = over_row(of_bandwidth[r]);
-    if (at.t == 0) sums[warp * 32 + 8 * r + at.g] = a, sums[warp * 32 + BASES + 8 * r + at.g] = b;
-  }
+  float a = over_row(of_center[0]), b = over_row(of_center[1]), c = over_row(of_bandwidth);
+  if (at.t == 0) sums[at.g] = a, sums[8 + at.g] = b, sums[16 + at.g] = c;
   barrier(1 + group, GROUP);
-  if (warp == 0) {
-    float sum = 0;
-    for (int k = 0; k < 4; k++) sum += sums[k * 32 + at.lane];
-    share[at.lane] = sum * 2.0f * inverse;
-  }
+  if (warp == 0 && at.lane < 24)
+    share[at.lane] = 2.0f * inverse * (sums[at.lane] + sums[24 + at.lane] + sums[48 + at.lane] + sums[72 + at.lane]);
 }

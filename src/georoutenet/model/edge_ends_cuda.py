@@ -14,7 +14,7 @@ from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
 
 BASES = 16
 ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a time
-EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + 2 * BASES  # numbers of a group's share of the gradients
+EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a group's share of the gradients
 LOGIT_SHARE = (WIDTH + 1) * WIDTH
 
 EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=8, shared=MATRIX)
@@ -48,7 +48,7 @@ def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor,
 
 def embedding_gradients(shares: Tensor, bandwidth: Tensor) -> tuple[Tensor, ...]:
     """The gradients of `embedding_backward` from all groups' shares."""
-    sizes = [WIDTH * WIDTH, BASES * WIDTH, WIDTH, WIDTH, BASES, BASES]
+    sizes = [WIDTH * WIDTH, BASES * WIDTH, WIDTH, WIDTH, BASES, 8]
     weight2, weight1, bias1, bias2, centers, widths = shares.sum(0).split(sizes)
     of_bandwidth = widths.sum().view_as(bandwidth)
     return centers, of_bandwidth, weight1.view(BASES, WIDTH).t(), bias1, weight2.view(WIDTH, WIDTH), bias2
