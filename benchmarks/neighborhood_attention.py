@@ -65,7 +65,7 @@ def main() -> None:
 
     measure("slots", "", lambda: neighborhood_slots(*near[:2]))
     native = neighborhood_attention_cuda
-    q, k, v, e, weight, strength = leaves
+    q, k, v, e, weight, _ = leaves
     if native.fits(q, k, v, near[0], HEADS):
         alpha = native.forward_pass((*leaves, *near))[2]
         saved = (q, k, v, e, weight, *near, alpha)
