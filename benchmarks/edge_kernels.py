@@ -12,7 +12,13 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import edge_ends_triton, edge_sums_cuda, edge_update_cuda, edge_update_triton
+from georoutenet.model import (
+    edge_ends_cuda,
+    edge_ends_triton,
+    edge_sums_cuda,
+    edge_update_cuda,
+    edge_update_triton,
+)
 from georoutenet.model.tiles_triton import Launch
 
 FORWARD = [
@@ -109,16 +115,31 @@ def main() -> None:
     maps = arguments([(d, 16), (d,), (d, d), (d,)], 0)
     embedding = partial(ends.edge_embedding, distance, dtype=torch.bfloat16)
     run = partial(embedding, centers, bandwidth, *maps)
-    best(table, ends.LAUNCH, "embedding", FORWARD, "embedding forward", run)
     run_both = both(embedding, [centers, bandwidth, *maps])
+    if edge_ends_cuda.embedding_fits(grad, 16):
+        saved = (distance, centers, bandwidth, maps[0].bfloat16(), maps[1], maps[2].bfloat16())
+        backward = partial(edge_ends_cuda.embedding_backward, saved, grad)
+        table.measure("embedding forward", edge_ends_cuda.EMBEDDING_FORWARD, run)
+        table.measure("embedding backward", edge_ends_cuda.EMBEDDING_BACKWARD, backward)
+        table.measure("embedding both", "CUDA", run_both)
+        edge_ends_cuda.embedding_fits = lambda states, bases: False
+    best(table, ends.LAUNCH, "embedding", FORWARD, "embedding forward", run)
     best(table, ends.LAUNCH, "embedding_backward", ENDS_BACKWARD, "embedding both", run_both)
     reference = torch.compile(partial(ends.edge_embedding_reference, distance, dtype=torch.bfloat16))
     table.measure("embedding compiled both", "", both(reference, [centers, bandwidth, *maps]))
 
     values = arguments([(batch, n, n, d), (d, d), (d,), (d,), (1,)], 1)
     run = partial(ends.edge_logit, *values)
-    best(table, ends.LAUNCH, "logit", FORWARD, "logit forward", run)
     run_both = both(ends.edge_logit, values)
+    if edge_ends_cuda.logit_fits(grad):
+        inputs = (values[0], values[1].bfloat16(), *values[2:])
+        out, on = edge_ends_cuda.logit_forward(inputs)
+        backward = partial(edge_ends_cuda.logit_backward, (*inputs[:4], on), torch.randn_like(out))
+        table.measure("logit forward", edge_ends_cuda.LOGIT_FORWARD, run)
+        table.measure("logit backward", edge_ends_cuda.LOGIT_BACKWARD, backward)
+        table.measure("logit both", "CUDA", run_both)
+        edge_ends_cuda.logit_fits = lambda states: False
+    best(table, ends.LAUNCH, "logit", FORWARD, "logit forward", run)
     best(table, ends.LAUNCH, "logit_backward", ENDS_BACKWARD, "logit both", run_both)
     table.measure("logit compiled both", "", both(torch.compile(ends.edge_logit_reference), values))
     table.append()

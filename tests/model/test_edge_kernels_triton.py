@@ -119,7 +119,15 @@ def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
-def test_ends_on_the_device(n: int) -> None:
+@pytest.mark.parametrize("kernels", ["cuda", "triton"])
+def test_ends_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from georoutenet.model import edge_ends_cuda, native
+
+    states = torch.empty(1, 128, dtype=torch.bfloat16, device="cuda")
+    if kernels == "triton":
+        monkeypatch.setattr(native, "fits", lambda *_: False)
+    elif not (edge_ends_cuda.embedding_fits(states, 16) and edge_ends_cuda.logit_fits(states)):
+        pytest.skip("no CUDA kernels on this device")
     embedding = compare_embedding(3, n, 128, torch.bfloat16, "cuda")
     embedding["bandwidth"] /= 10  # one number, a sum that cancels
     check(embedding=embedding, logit=compare_logit(3, n, 128, torch.bfloat16, "cuda"))

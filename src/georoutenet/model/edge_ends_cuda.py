@@ -39,7 +39,7 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
 
 
 def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the forward inputs but the last."""
+    """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
     groups = EMBEDDING_BACKWARD.warps // 4 * EMBEDDING_BACKWARD.count(saved)
     shares = saved[1].new_empty((groups, EMBEDDING_SHARE))
     EMBEDDING_BACKWARD(*saved, grad, shares, saved[0].numel())

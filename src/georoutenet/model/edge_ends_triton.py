@@ -2,7 +2,8 @@
 
 `edge_embedding` is Eqs. rbf and edge_embedding, `edge_logit` the two-layer ReLU head. Nothing between input
 and output is stored; the backward passes recompute it. `edge_embedding_reference` and `edge_logit_reference`
-are the same functions in plain PyTorch.
+are the same functions in plain PyTorch. All four passes exist in CUDA C++ too (`edge_ends_cuda`), which takes
+over where it can.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from georoutenet.model import edge_ends_cuda
 from georoutenet.model.tiles_triton import FAST, Launch, tanh
 
 LAUNCH = {
@@ -175,6 +177,9 @@ class _EdgeEmbedding(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         pairs, d = distance.numel(), len(weight1)
         out = weight1.new_empty((*distance.shape, d))
+        if edge_ends_cuda.embedding_fits(out, len(centers)):
+            edge_ends_cuda.embedding_forward((*saved, bias2), out)
+            return out
         launch = LAUNCH["embedding"]
         _embedding[(launch.programs(triton.cdiv(pairs, launch.rows), distance.device),)](
             *saved, bias2, out, pairs,
@@ -186,6 +191,8 @@ class _EdgeEmbedding(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         distance, centers, bandwidth, weight1, *_ = ctx.saved_tensors
         pairs, d, k = distance.numel(), len(weight1), len(centers)
+        if edge_ends_cuda.embedding_fits(grad, k):
+            return None, *edge_ends_cuda.embedding_backward(ctx.saved_tensors, grad.contiguous()), None
         launch = LAUNCH["embedding_backward"]
         count = launch.programs(triton.cdiv(pairs, launch.rows), distance.device)
         dw1, dw2, biases, bases = (
@@ -205,6 +212,10 @@ class _EdgeLogit(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
         e, weight, bias, last, offset = inputs
         weight = weight.to(e.dtype)
+        if edge_ends_cuda.logit_fits(e):
+            out, on = edge_ends_cuda.logit_forward((e, weight, bias, last, offset))
+            ctx.save_for_backward(e, weight, bias, last, on)
+            return out
         ctx.save_for_backward(e, weight, bias, last)
         *shape, d = e.shape
         out = last.new_empty(shape)
@@ -216,7 +227,10 @@ class _EdgeLogit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        e, _, _, last = ctx.saved_tensors
+        e, _, _, last, *on = ctx.saved_tensors
+        if on:
+            gradients = edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous())
+            return *gradients, grad.sum().view(1)
         d, pairs = e.shape[-1], grad.numel()
         launch = LAUNCH["logit_backward"]
         count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
