@@ -97,7 +97,7 @@ update_sums(const uint4* du, const uint4* e, float* dw, void* ds, void* dt, int 
       wait_for_copies<STAGES - 2>();
       barrier(team + 1, TEAM);
       fetch(slot ? slot - 1 : STAGES - 1);
-      int mine = (columns - at.g) * tiles;  // the first tile with my column's source, from below
+      int mine = (columns - at.g) * tiles;  // minus the first tile of the source of column g
 #pragma unroll
       for (int k = 0; k < TILES; k++) {
         word a[2][4];
@@ -153,15 +153,15 @@ update_sums(const uint4* du, const uint4* e, float* dw, void* ds, void* dt, int 
 
   // The first team adds the others' parts of dW to its own.
   barrier(team + 1, TEAM);
-  float* parts_of_weight = (float*)stages + thread;
+  float* mailbox = (float*)stages + thread;
   if (team) {
 #pragma unroll
-    for (int k = 0; k < 64; k++) parts_of_weight[k * TEAM] = weight[k / 32][k / 4 % 8][k % 4];
+    for (int k = 0; k < 64; k++) mailbox[k * TEAM] = weight[k / 32][k / 4 % 8][k % 4];
   }
   __syncthreads();
   if (team) return;
   for (int other = 1; other < blockDim.x / TEAM; other++) {
-    const float* theirs = parts_of_weight + other * STAGES * STAGE * 4;
+    const float* theirs = mailbox + other * STAGES * STAGE * 4;
 #pragma unroll
     for (int k = 0; k < 64; k++) weight[k / 32][k / 4 % 8][k % 4] += theirs[k * TEAM];
   }
