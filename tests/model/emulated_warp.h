@@ -221,7 +221,7 @@ inline word votes(bool x) {
   for (int lane = 0; lane < 32; lane++) all |= from_lane((word)x, lane) << lane;
   return all;
 }
-inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(word x) { return __builtin_popcount(x); }
 inline word transpose(word x) {
   unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   word two[2];

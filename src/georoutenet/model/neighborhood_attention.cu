@@ -5,7 +5,6 @@
 // weights lie in the four lanes that hold its features 16 g + 4 t ... + 3 of a node, and packed to bfloat16 they are an
 // operand of the sums over neighbors.
 constexpr float SCALE = 0.25f;  // 1 / sqrt(features of a head)
-constexpr int COLUMN = 40;      // words from one 8 x 8 matrix to the next where forward turns its averages
 
 // Row 8 r + g of a tile is the neighbor in this slot, so that a lane's four slots follow each other.
 __device__ __forceinline__ int slot(int r, int g) { return 4 * (g / 2) + g % 2 + 2 * r; }
@@ -76,7 +75,7 @@ __device__ __forceinline__ uint2 weigh(const word (&weights)[2], const uint4* no
   float sum[4] = {};
 #pragma unroll
   for (int part = 0; part < 4; part++) {
-    if (4 * part >= width) break;
+    if (part == 3 && width <= 12) break;  // a branch less lets loads of several parts be under way
     uint2 x[4];
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -101,6 +100,8 @@ __device__ __forceinline__ void average(float (&c)[4], const uint4* tile, int k,
 }
 
 #ifdef ATTENTION_FORWARD_WARPS
+constexpr int COLUMN = 40;  // words from one 8 x 8 matrix to the next where the averages are turned
+
 extern "C" __global__ void __launch_bounds__(ATTENTION_FORWARD_WARPS * 32, 1)
 attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e, const float* weight, const float* strength,
         const int* index, const unsigned char* mask, const float* distance, uint2* values, uint4* edges, uint2* alpha,
@@ -336,6 +337,7 @@ attention_cities(const uint2* q, const uint2* dvalues, const unsigned short* slo
         const float4* partial, uint2* dk, uint2* dv, float4* sums, int nodes, int n, int pitch, int width, int slots_pitch,
         int rows) {
   __shared__ float4 parts[ATTENTION_CITIES_WARPS * 32];
+  __shared__ uint4 lists[ATTENTION_CITIES_WARPS * 2 * 17];  // for each of two cities, places in `pairs`: 64 and a few
   Lane at;
   int parts_of_instance = (n + 63) / 64, jobs = 9 + nodes / n * parts_of_instance;
   for (int job = blockIdx.x; job < jobs; job += gridDim.x) {
@@ -357,33 +359,42 @@ attention_cities(const uint2* q, const uint2* dvalues, const unsigned short* slo
     int first = (job - 9) / parts_of_instance * n, begin = (job - 9) % parts_of_instance * 64, end = min(n, begin + 64);
     for (int j = begin + threadIdx.x / 32 * 2; j < end; j += 2 * ATTENTION_CITIES_WARPS) {
       float of_values[2][4] = {}, of_keys[2][4] = {};
-      for (int block = 0; block < n; block += 32) {
-        int i = block + at.lane;
-        word two = i < n ? *(const word*)(slots + ((first + i) * slots_pitch + j)) : width * 0x10001;
+      for (int block = 0; block < n; block += 64) {
+        uint4* list = lists + threadIdx.x / 32 * 34;
+        int count[2] = {};
 #pragma unroll
-        for (int side = 0; side < 2; side++) {
-          word slot = side ? two >> 16 : two & 0xffff;
-          word left = votes(slot < width);
-          while (left) {
-            word pair[4];
+        for (int half = 0; half < 2; half++) {
+          int i = block + 32 * half + at.lane;
+          word two = i < n ? *(const word*)(slots + ((first + i) * slots_pitch + j)) : width * 0x10001;
+#pragma unroll
+          for (int side = 0; side < 2; side++) {
+            word slot = side ? two >> 16 : two & 0xffff, found = votes(slot < width);
+            int place = count[side] + __popc(found & (1u << at.lane) - 1);
+            if (slot < width) ((int*)(list + 17 * side))[place] = (first + i) * 128 + slot;
+            count[side] += __popc(found);
+          }
+        }
+        if (at.lane < 8) ((int*)(list + 17 * (at.lane / 4)))[(at.lane < 4 ? count[0] : count[1]) + at.lane % 4] = 0;
+        __syncwarp();
+#pragma unroll
+        for (int side = 0; side < 2; side++)
+          for (int k = 0; k < count[side]; k += 4) {
+            uint4 four = list[17 * side + k / 4];
+            word place[4] = {four.x, four.y, four.z, four.w}, a[4];
             uint2 x[4], y[4];
 #pragma unroll
             for (int u = 0; u < 4; u++) {
-              bool is_there = left;
-              int lane = is_there ? __ffs(left) - 1 : 0, row = first + block + lane;
-              int weight = (row * 8 + at.g) * 16 + from_lane(slot, lane) % 16;
-              left &= left - 1;
-              pair[u] = is_there ? pairs[weight] : 0;
-              x[u] = dvalues[row * 32 + at.lane];
-              y[u] = q[row * 2 * pitch + at.lane];
+              a[u] = k + u < count[side] ? pairs[place[u] + at.g * 16] : 0;
+              x[u] = dvalues[place[u] / 128 * 32 + at.lane];
+              y[u] = q[place[u] / 128 * (2 * pitch) + at.lane];
             }
 #pragma unroll
             for (int u = 0; u < 4; u++) {
-              add_row(of_values[side], low(pair[u]), x[u]);
-              add_row(of_keys[side], high(pair[u]), y[u]);
+              add_row(of_values[side], low(a[u]), x[u]);
+              add_row(of_keys[side], high(a[u]), y[u]);
             }
           }
-        }
+        __syncwarp();
       }
 #pragma unroll
       for (int side = 0; side < 2; side++)
