@@ -8,6 +8,8 @@ Appends to benchmarks/results/kernels.csv.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from kernel_table import Table, parser
 from torch import Tensor
@@ -75,6 +77,16 @@ def main() -> None:
         sources = (q, near[0], slots, grads[0], pairs, partial)
         measure("backward, cities", native.CITIES, lambda: native.cities_pass(*sources))
         measure("both", "CUDA", both)
+        if options.sweep:  # other numbers of warps, with their part of the shared memory
+            default = native.FORWARD
+            for warps in (12, 15):
+                native.FORWARD = replace(default, warps=warps, shared=default.shared * warps // default.warps)
+                measure("forward", native.FORWARD, forward)
+            native.FORWARD, default = default, native.PAIRS
+            for warps in (8, 10):
+                native.PAIRS = replace(default, warps=warps)
+                measure("backward, pairs", native.PAIRS, lambda: native.pairs_pass(saved, *grads))
+            native.PAIRS = default
         native.fits = lambda *arguments: False
     measure("forward", str(launch["forward"]), forward)
     measure("both", " ".join(str(tuple(each)) for each in launch.values()), both)
