@@ -10,17 +10,16 @@ from torch import Tensor
 from georoutenet.model import edge_ends_cuda
 from georoutenet.model.edge_ends_triton import edge_embedding_reference, edge_logit_reference
 
-WARPS = 8  # two groups of four
 PAIRS = [1, 17, 64, 100, 321]
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("edge_ends.cu", tmp_path_factory.mktemp("edge_ends"), warps=WARPS)
+    return Emulated("edge_ends.cu", tmp_path_factory.mktemp("edge_ends"), warps=8)
 
 
 def shares(kernels: Emulated, size: int) -> Tensor:
-    return torch.full((kernels.blocks * WARPS // 4, size), torch.nan)
+    return torch.full((kernels.blocks, size), torch.nan)
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
@@ -42,9 +41,9 @@ def test_embedding(kernels: Emulated, pairs: int) -> None:
     result = edge_embedding_reference(*exact, dtype=torch.float64)
     result.backward(grad.double())
     # What differs is the rounding to bfloat16, 2^-9 a time.
-    assert off(out, result) < 6e-3
+    assert off(out, result) < 4e-3
     found = edge_ends_cuda.embedding_gradients(parts, bandwidth)
-    for value, x, limit in zip(found, exact[1:], (1e-2, 5e-2, 8e-3, 8e-3, 6e-3, 1e-5), strict=True):
+    for value, x, limit in zip(found, exact[1:], (1e-2, 3e-2, 5e-3, 5e-3, 4e-3, 1e-6), strict=True):
         assert value.shape == x.shape
         assert off(value, x.grad) < limit
 

@@ -1,16 +1,4 @@
 // Both ends of the edge tower: Eqs. rbf and edge_embedding, and the two-layer ReLU head; forward and backward.
-#ifndef EMBEDDING_FORWARD_WARPS
-#define EMBEDDING_FORWARD_WARPS 8
-#endif
-#ifndef EMBEDDING_BACKWARD_WARPS
-#define EMBEDDING_BACKWARD_WARPS 8
-#endif
-#ifndef LOGIT_FORWARD_WARPS
-#define LOGIT_FORWARD_WARPS 8
-#endif
-#ifndef LOGIT_BACKWARD_WARPS
-#define LOGIT_BACKWARD_WARPS 8
-#endif
 constexpr int BASES = 16;
 constexpr word ONES = 0x3f803f80u;
 constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
@@ -18,10 +6,11 @@ constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
 // Forward, a warp takes 32 rows at a time, so that a fragment of weights read is used twice.
 //
 // Backward, the sums over rows that are the gradient of a 128 x 128 matrix stay in the registers of a group of four
-// warps, 128 of every thread. A group takes 64 rows at a time, in shared memory.
+// warps, 128 of every thread. A group takes 64 rows at a time, in shared memory; a block has two groups.
 constexpr int ROWS = 64;
-constexpr int GROUP = 128;                 // threads
-constexpr int PIECES = ROWS * WIDTH / 8;   // of 16 bytes, of one group's rows
+constexpr int GROUP = 128;  // threads
+constexpr int GROUPS = 2;
+constexpr int PIECES = ROWS * WIDTH / 8;  // of 16 bytes, of one group's rows
 
 // Where a row's piece of 16 bytes is: 8 rows of one piece, and 2 rows of 4 pieces, are in different banks.
 __device__ __forceinline__ int place(int row, int piece) { return row * 16 + (piece ^ ((row & 1) << 2 | (row >> 1 & 3))); }
@@ -72,8 +61,23 @@ __device__ __forceinline__ void fetch(uint4* rows, const uint4* states, int firs
   commit_copies();
 }
 
+// The second group's sums are added to the first's.
+template <int COUNT>
+__device__ __forceinline__ void join(float* sums, float* shared, int group) {
+  float* at = shared + threadIdx.x % GROUP;
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < COUNT; k++)
+    if (group) at[k * GROUP] = sums[k];
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < COUNT; k++)
+    if (!group) sums[k] += at[k * GROUP];
+}
+
 // The head's hidden layer is wanted again only for the units that are on: a bit for each. Lane t of a row has a word:
 // bit 7 - s of byte b is feature 32 (s / 2) + 8 t + 4 (s % 2) + b.
+#ifdef LOGIT_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
 logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
               float* out, word* on, int pairs) {
@@ -141,14 +145,15 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
     }
   }
 }
+#endif
 
-// With c the gradient of a logit where a unit is on, else 0: the gradient of e is c (last W), and each group's share of
+// With c the gradient of a logit where a unit is on, else 0: the gradient of e is c (last W), and each block's share of
 // c^T e is 128 rows, of the sums of c one more; the parameters' gradients follow from them.
+#ifdef LOGIT_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(LOGIT_BACKWARD_WARPS * 32, 1)
 logit_backward(const uint4* e, const unsigned short* weight, const float* last, const word* on, const float* grad,
                uint4* de, float* shares, int pairs) {
   extern __shared__ uint4 shared[];
-  constexpr int GROUPS = LOGIT_BACKWARD_WARPS / 4;
   Lane at;
   fill_right(shared, [&](int f, int out) {
     float w0 = low(weight[out * WIDTH + f]), w1 = low(weight[(out + 1) * WIDTH + f]);
@@ -234,7 +239,10 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
       }
     }
   }
-  float* share = shares + (size_t)(blockIdx.x * GROUPS + group) * (WIDTH + 1) * WIDTH;
+  join<128>(&total[0][0][0], (float*)shared, group);
+  join<4>(ones, (float*)shared, group);
+  if (group) return;
+  float* share = shares + (size_t)blockIdx.x * (WIDTH + 1) * WIDTH;
 #pragma unroll
   for (int m = 0; m < 4; m++)
 #pragma unroll
@@ -249,6 +257,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
     for (int k = 0; k < 4; k++)
       share[WIDTH * WIDTH + 64 * half + 16 * (k % 2 ^ 2 * side) + 8 * (k / 2) + at.g] = ones[k];
 }
+#endif
 
 // SiLU of a product and a bias, of which half is given.
 __device__ __forceinline__ float silu(float product, float bias) {
@@ -257,11 +266,12 @@ __device__ __forceinline__ float silu(float product, float bias) {
 }
 
 // A warp's rows and bases as mma's left operand: lane 4 g + t has bases 2 t, 2 t + 1 and 8 more of its rows.
+#ifdef EMBEDDING_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(EMBEDDING_FORWARD_WARPS * 32, 1)
 embedding_forward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
                   const float* bias1, const unsigned short* weight2, const float* bias2, uint4* out, int pairs) {
   extern __shared__ uint4 shared[];
-  __shared__ float half_bias[WIDTH];
+  __shared__ float half_bias[WIDTH], scaled[BASES];
   __shared__ float4 second_bias[64];  // of n-tile q and lane t, for both rows
   __shared__ uint2 first[16 * 32];
   Lane at;
@@ -271,6 +281,8 @@ embedding_forward(const float* distance, const float* centers, const float* band
     const unsigned short* row = weight1 + feature(k / 32, k % 32 / 4) * BASES + 2 * (k % 4);
     first[k] = make_uint2(*(const word*)row, *(const word*)(row + 8));
   }
+  float scale = ROOT / bandwidth[0];
+  if (threadIdx.x < BASES) scaled[threadIdx.x] = -scale * centers[threadIdx.x];
   for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) half_bias[f] = 0.5f * bias1[f];
   for (int k = threadIdx.x; k < 64; k += blockDim.x) {
     float b0 = bias2[feature(k / 4, k % 4 * 2)], b1 = bias2[feature(k / 4, k % 4 * 2 + 1)];
@@ -278,9 +290,6 @@ embedding_forward(const float* distance, const float* centers, const float* band
   }
   __syncthreads();
   const uint4* fragments = shared + at.lane;
-  float inverse = ROOT / bandwidth[0], center[4];
-#pragma unroll
-  for (int k = 0; k < 4; k++) center[k] = -inverse * centers[2 * at.t + k % 2 + 8 * (k / 2)];
   int tiles = (pairs + 31) / 32, step = gridDim.x * EMBEDDING_FORWARD_WARPS;
   int tile = blockIdx.x * EMBEDDING_FORWARD_WARPS + threadIdx.x / 32;
   float next[4];
@@ -292,12 +301,14 @@ embedding_forward(const float* distance, const float* centers, const float* band
   for (; tile < tiles; tile += step) {
     word basis[4][2];
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int p = 0; p < 2; p++) {
+      float2 center = *(const float2*)&scaled[2 * at.t + 8 * p];
 #pragma unroll
-      for (int p = 0; p < 2; p++) {
-        float x = fmaf(next[k], inverse, center[2 * p]), y = fmaf(next[k], inverse, center[2 * p + 1]);
+      for (int k = 0; k < 4; k++) {
+        float x = fmaf(next[k], scale, center.x), y = fmaf(next[k], scale, center.y);
         basis[k][p] = pack(power2(-x * x), power2(-y * y));
       }
+    }
     if (tile + step < tiles) read(tile + step);
     float acc[2][16][4];
 #pragma unroll
@@ -306,7 +317,7 @@ embedding_forward(const float* distance, const float* centers, const float* band
 #pragma unroll
       for (int i = 0; i < 2; i++) acc[i][q][0] = b.x, acc[i][q][1] = b.y, acc[i][q][2] = b.z, acc[i][q][3] = b.w;
     }
-#pragma unroll
+#pragma unroll 1
     for (int c = 0; c < 4; c++) {
       word x[4][4];  // the hidden layer's 32 features of chunk c
 #pragma unroll
@@ -341,18 +352,19 @@ embedding_forward(const float* distance, const float* centers, const float* band
     }
   }
 }
+#endif
 
 // Turned around, features x rows: warp w of a group has features 32 w to 32 w + 31 of the hidden layer for all rows. A
-// result is then what the sums over rows want as operand. Of the sums, the group's share is the second weight's 128 rows,
+// result is then what the sums over rows want as operand. Of the sums, a block's share is the second weight's 128 rows,
 // the first one's 16 rows of bases, both biases, and the gradients of the centers and of the bandwidth, that in 8 parts.
 constexpr int PART = 32;  // rows whose results a warp holds at a time
 constexpr int EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8;
 
+#ifdef EMBEDDING_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(EMBEDDING_BACKWARD_WARPS * 32, 1)
 embedding_backward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
                    const float* bias1, const unsigned short* weight2, const uint4* grad, float* shares, int pairs) {
   extern __shared__ uint4 shared[];
-  constexpr int GROUPS = EMBEDDING_BACKWARD_WARPS / 4;
   __shared__ uint4 forward[8 * 32], backward[8 * 32];         // the first weight: features x bases, bases x features
   __shared__ uint4 bases[GROUPS][2][ROWS * 2];                // bfloat16
   __shared__ float2 lengths[GROUPS][2][ROWS / 2];
@@ -503,7 +515,13 @@ embedding_backward(const float* distance, const float* centers, const float* ban
       }
     }
   }
-  float* share = shares + (size_t)(blockIdx.x * GROUPS + group) * EMBEDDING_SHARE;
+  join<128>(&total[0][0][0], (float*)shared, group);
+  join<16>(&first[0][0][0], (float*)shared, group);
+  join<4>(ones, (float*)shared, group);
+  join<2>(of_center, (float*)shared, group);
+  join<1>(&of_bandwidth, (float*)shared, group);
+  if (group) return;
+  float* share = shares + (size_t)blockIdx.x * EMBEDDING_SHARE;
 #pragma unroll
   for (int m = 0; m < 8; m++)
 #pragma unroll
@@ -525,11 +543,11 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     }
   share += WIDTH * (BASES + 2);
   // Over the rows' four lanes, then over the group's warps.
-  float* sums = (float*)changes + warp * 24;
-  barrier(1 + group, GROUP);
+  float* sums = (float*)changes;
   float a = over_row(of_center[0]), b = over_row(of_center[1]), c = over_row(of_bandwidth);
-  if (at.t == 0) sums[at.g] = a, sums[8 + at.g] = b, sums[16 + at.g] = c;
+  if (at.t == 0) sums[24 * warp + at.g] = a, sums[24 * warp + 8 + at.g] = b, sums[24 * warp + 16 + at.g] = c;
   barrier(1 + group, GROUP);
   if (warp == 0 && at.lane < 24)
     share[at.lane] = 2.0f * inverse * (sums[at.lane] + sums[24 + at.lane] + sums[48 + at.lane] + sums[72 + at.lane]);
 }
+#endif

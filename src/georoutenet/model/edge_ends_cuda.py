@@ -14,10 +14,10 @@ from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
 
 BASES = 16
 ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a time
-EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a group's share of the gradients
+EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a block's share of the gradients
 LOGIT_SHARE = (WIDTH + 1) * WIDTH
 
-EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=8, shared=MATRIX)
+EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=12, shared=MATRIX)
 EMBEDDING_BACKWARD = Kernel("edge_ends.cu", "embedding_backward", warps=8, shared=MATRIX + 2 * 2 * ROWS)
 LOGIT_FORWARD = Kernel("edge_ends.cu", "logit_forward", warps=8, shared=MATRIX + 8 * 2 * 2 * TILE)
 LOGIT_BACKWARD = Kernel("edge_ends.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 3 * ROWS)
@@ -40,14 +40,13 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
 
 def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
     """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
-    groups = EMBEDDING_BACKWARD.warps // 4 * EMBEDDING_BACKWARD.count(saved)
-    shares = saved[1].new_empty((groups, EMBEDDING_SHARE))
+    shares = saved[1].new_empty((EMBEDDING_BACKWARD.count(saved), EMBEDDING_SHARE))
     EMBEDDING_BACKWARD(*saved, grad, shares, saved[0].numel())
     return embedding_gradients(shares, saved[2])
 
 
 def embedding_gradients(shares: Tensor, bandwidth: Tensor) -> tuple[Tensor, ...]:
-    """The gradients of `embedding_backward` from all groups' shares."""
+    """The gradients of `embedding_backward` from all blocks' shares."""
     sizes = [WIDTH * WIDTH, BASES * WIDTH, WIDTH, WIDTH, BASES, 8]
     weight2, weight1, bias1, bias2, centers, widths = shares.sum(0).split(sizes)
     of_bandwidth = widths.sum().view_as(bandwidth)
@@ -67,13 +66,13 @@ def logit_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...
     """Gradients of e, weight, bias and last. Saved: e, weight, bias, last, and the bits."""
     e, weight, bias, last, on = saved
     de = torch.empty_like(e)
-    shares = last.new_empty((LOGIT_BACKWARD.warps // 4 * LOGIT_BACKWARD.count(saved), LOGIT_SHARE))
+    shares = last.new_empty((LOGIT_BACKWARD.count(saved), LOGIT_SHARE))
     LOGIT_BACKWARD(e, weight, last, on, grad, de, shares, grad.numel())
     return de, *logit_gradients(shares, weight, bias, last)
 
 
 def logit_gradients(shares: Tensor, weight: Tensor, bias: Tensor, last: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of weight, bias and last from all groups' shares of c^T e and of c.
+    """Gradients of weight, bias and last from all blocks' shares of c^T e and of c.
 
     A hidden unit that is on is ``weight e + bias``, so c's sums give the gradient of ``last`` too.
     """
