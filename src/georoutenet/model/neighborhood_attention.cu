@@ -13,7 +13,9 @@ __device__ __forceinline__ int spot(int row, int piece) { return row * 16 + (pie
 
 struct Place : Lane {
   int even, odd, column;  // spots of pieces t and 4 + t of row g; of what the lane shows `load_transposed`
-  __device__ Place() : even(spot(g, t)), odd(spot(g, 4 + t)), column(spot(lane % 8 + lane / 16 * 8, lane / 8 % 2)) {}
+  __device__ Place() : even(spot(g, t)), odd(spot(g, 4 + t)), column(spot(lane % 8 + lane / 16 * 8, lane / 8 % 2)) {
+    keep(even), keep(odd), keep(column), keep(g), keep(t), keep(lane);
+  }
   // Piece 4 c + t of row 8 r + g.
   __device__ __forceinline__ int operator()(int r, int c) const { return (c % 2 ? odd : even) + 128 * r + c / 2 * 8; }
   __device__ __forceinline__ bool is_own() const { return t / 2 == g % 2; }
@@ -26,10 +28,10 @@ struct Neighbor {
   float far;
   __device__ int city() const { return is_real ? place : -1; }
 };
-__device__ __forceinline__ Neighbor neighbor(const int* index, const unsigned char* mask, const float* distance, int node,
-                                             int width, int wide, int lane) {
+__device__ __forceinline__ Neighbor neighbor(const int* index, const unsigned char* mask, const float* distance,
+                                             int node, int width, int wide, int lane) {
   int w = lane % 16, at = node * width + min(w, width - 1);
-  return {index[at << wide], w < width && mask[at], distance[at]};
+  return {index[at << wide], w < width ? mask[at] : 0, distance[at]};
 }
 // The pairs of a city with its neighbors, on their way to shared memory; `pairs` are those of the city with all.
 __device__ __forceinline__ void fetch(uint4* tile, const uint4* pairs, int city, const Place& at) {
@@ -41,15 +43,15 @@ __device__ __forceinline__ void fetch(uint4* tile, const uint4* pairs, int city,
     for (int c = 0; c < 4; c++) copy16(tile + at(r, c), row + 4 * c, j >= 0);
   }
 }
-// Scores with a vector of each head: of head g, piece 4 c + t. The first two words of each piece are multiplied in mma's
-// upper rows, the others in the lower ones; what the halves have beside that is nothing.
+// Scores with a vector of each head: of head g, piece 4 c + t. The first two words of each piece are multiplied in the
+// upper rows of mma, the others in the lower ones; what else comes out of it is not used.
 struct Scores {
   float first[2][4] = {}, second[2][4] = {};
   __device__ __forceinline__ void add(int r, uint4 vector, uint4 x) {
     mma(first[r], vector.x, vector.z, vector.y, vector.w, x.x, x.y);
     mma(second[r], vector.x, vector.z, vector.y, vector.w, x.z, x.w);
   }
-  // With the neighbors' rows among `nodes` and, of a node's row, what belongs to head g: `own` of the lanes that own it.
+  // With the neighbors' rows among `nodes`, each head's features with its own: `own`, of lanes that hold some of them.
   __device__ __forceinline__ void add_nodes(uint4 own, const uint4* nodes, int city, int pitch, const Place& at) {
     uint4 x[2][4];
 #pragma unroll
@@ -117,7 +119,7 @@ attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e
   }
   float gamma = *strength;
   int share = (nodes + gridDim.x - 1) / gridDim.x, last = min(nodes, share * ((int)blockIdx.x + 1));
-  int node = share * blockIdx.x + threadIdx.x / 32, city = -1;
+  int node = share * blockIdx.x + threadIdx.x / 32, start = node / n * n, city = -1;
   float far = 0;
   Neighbor next = {};
   if (node < last) {
@@ -136,7 +138,8 @@ attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e
       next = neighbor(index, mask, distance, min(following + ATTENTION_FORWARD_WARPS, nodes - 1), width, wide, at.lane);
     }
     commit_copies();
-    int start = node / n * n, row = city < 0 ? node - start : city;  // padding reads the city itself
+    while (node - start >= n) start += n;
+    int row = city < 0 ? node - start : city;  // padding reads the city itself
     float less = city < 0 ? 1e30f : gamma * far, top = -1e30f, sum = 0, a[4];
     Scores with_queries, of_edges;
     with_queries.add_nodes(q[node * pitch + 4 * (at.g / 2) + at.t], k + start * pitch, row, pitch, at);
@@ -218,7 +221,7 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
   }
   __syncthreads();
   int share = (nodes + gridDim.x - 1) / gridDim.x, last = min(nodes, share * ((int)blockIdx.x + 1));
-  int node = share * blockIdx.x + threadIdx.x / 32, city = -1;
+  int node = share * blockIdx.x + threadIdx.x / 32, start = node / n * n, city = -1;
   float far = 0, dstrength = 0;
   float dweight[8][4] = {};
   Neighbor next = {};
@@ -241,7 +244,8 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
       next = neighbor(index, mask, distance, min(following + ATTENTION_PAIRS_WARPS, nodes - 1), width, wide, at.lane);
     }
     commit_copies();
-    int start = node / n * n, row = city < 0 ? node - start : city;  // padding reads the city itself
+    while (node - start >= n) start += n;
+    int row = city < 0 ? node - start : city;  // padding reads the city itself
     word weights[2] = {upstream.weights.x, upstream.weights.y};
     Scores change;  // of the weights
     change.add_nodes(upstream.values, v + start * pitch, row, pitch, at);

@@ -89,3 +89,5 @@ __device__ __forceinline__ word permute(word a, word b) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(b), "n"(SELECTOR));
   return w;
 }
+// A number that the compiler shall keep in a register rather than compute again.
+__device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
