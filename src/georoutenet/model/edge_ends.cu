@@ -32,14 +32,14 @@ __device__ void fill_right(uint4* fragments, Read read) {
 }
 // Products of 32 rows with 8 TILES outs.
 template <int TILES>
-__device__ __forceinline__ void multiply(float (&acc)[2][TILES][4], const uint4* rows, const uint4* fragments,
-                                         int operand) {
+__device__ __forceinline__ void multiply(float (&acc)[2][TILES][4], const uint4* shared, int operand,
+                                         const uint4* fragments) {
 #pragma unroll
   for (int c = 0; c < 4; c++) {
     word a[2][2][4];
 #pragma unroll
     for (int k = 0; k < 4; k++)
-      load_matrices(a[k / 2][k % 2], rows + k / 2 * 256 + (operand ^ (4 * c + 2 * (k % 2))));
+      load_matrices(a[k / 2][k % 2], shared + (operand ^ (4 * c + 2 * (k % 2))) + k / 2 * 256);
 #pragma unroll
     for (int q = 0; q < TILES; q++) {
       uint4 b = fragments[(q * 4 + c) * 32];
@@ -117,7 +117,7 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
 #pragma unroll
       for (int i = 0; i < 2; i++) acc[i][q][0] = b.x, acc[i][q][1] = b.y, acc[i][q][2] = b.z, acc[i][q][3] = b.w;
     }
-    multiply(acc, mine + 512 * buffer, shared + at.lane, operand(at.lane));
+    multiply(acc, shared, operand(at.lane) + (int)(mine - shared) + 512 * buffer, shared + at.lane);
     float sums[4] = {};
     word bits[4] = {};
 #pragma unroll
@@ -164,11 +164,14 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   // Of a group's 64 rows a warp has one half, and of the result one side; of c^T e, half and side of the features. The
   // warps of both sides have the same units, each begins with its own quarter and adds that up.
   const uint4* fragments = shared + side * FRAGMENTS / 2 + at.lane;
-  uint4* states = shared + FRAGMENTS + group * 3 * PIECES;
-  uint4* change = states + 2 * PIECES;
+  int first = FRAGMENTS + group * 3 * PIECES;
+  uint4 *states = shared + first, *change = states + 2 * PIECES;
   int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x * GROUPS;
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
-  int units = turned_operand(at.lane) ^ (8 * half + 4 * side), features = operand(at.lane) ^ 8 * side;
+  // Places in shared memory of the operands: c's rows, its units, and the states' features.
+  int rows = first + 2 * PIECES + half * 512 + operand(at.lane);
+  int units = first + 2 * PIECES + (turned_operand(at.lane) ^ (8 * half + 4 * side));
+  int features = first + (operand(at.lane) ^ 8 * side);
   int row = 16 * (2 * half + side) + at.g;  // and 8 more: the warp's 16 rows of c
   word bits[2];
   float value[2];
@@ -201,7 +204,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
     barrier(1 + group, GROUP);
     {
       float acc[2][8][4] = {};
-      multiply(acc, change + half * 512, fragments, operand(at.lane));
+      multiply(acc, shared, rows, fragments);
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         int pair = ROWS * tile + 32 * half + 8 * k + at.g;
@@ -216,12 +219,12 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
       }
     }
     read(tile + step);
-    const uint4* x = states + buffer * PIECES;
+    int x = features + buffer * PIECES;
 #pragma unroll
     for (int k = 0; k < ROWS; k += 16) {
       word a[4][4];
 #pragma unroll
-      for (int m = 0; m < 4; m++) load_transposed(a[m], change + k * 16 + (units ^ 2 * m));
+      for (int m = 0; m < 4; m++) load_transposed(a[m], shared + (units ^ 2 * m) + k * 16);
 #pragma unroll
       for (int m = 0; m < 2; m++) {  // column m adds up
         word one = at.g == m ? ONES : 0;
@@ -230,7 +233,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         word b[4];
-        load_transposed(b, x + k * 16 + (features ^ 2 * n));
+        load_transposed(b, shared + (x ^ 2 * n) + k * 16);
 #pragma unroll
         for (int m = 0; m < 4; m++) {
           mma(total[m][2 * n], a[m][0], a[m][1], a[m][2], a[m][3], b[0], b[1]);
@@ -369,6 +372,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   __shared__ uint4 bases[GROUPS][2][ROWS * 2];                // bfloat16
   __shared__ float2 lengths[GROUPS][2][ROWS / 2];
   __shared__ float scaled[BASES];
+  __shared__ float4 bias[8 * 32];
   Lane at;
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {  // the second weight, in x out
     // Lane t has outs 8 t to 8 t + 7 of 32, as the other operand; 16 ins in two steps of four of them.
@@ -378,7 +382,13 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   }
   for (int k = threadIdx.x; k < 8 * 32; k += blockDim.x) {
     int g = k % 32 / 4, t = k % 4, f = k / 32 * 16;
-    auto two = [&](int unit, int base) { return *(const word*)(weight1 + unit * BASES + base); };
+    // Half of the product and half of the bias: SiLU wants no more.
+    auto two = [&](int unit, int base) {
+      const unsigned short* w = weight1 + unit * BASES + base;
+      return pack(0.5f * low(w[0]), 0.5f * low(w[1]));
+    };
+    float b0 = 0.5f * bias1[f + g], b1 = 0.5f * bias1[f + g + 8];
+    bias[k] = make_float4(b0, b0, b1, b1);
     forward[k] = make_uint4(two(f + g, 2 * t), two(f + g + 8, 2 * t), two(f + g, 2 * t + 8), two(f + g + 8, 2 * t + 8));
     auto column = [&](int unit, int base) {
       return weight1[unit * BASES + base] | (word)weight1[(unit + 1) * BASES + base] << 16;
@@ -390,11 +400,6 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   float inverse = 1.0f / bandwidth[0], scale = ROOT * inverse;
   if (threadIdx.x < BASES) scaled[threadIdx.x] = -scale * centers[threadIdx.x];
   float center[2] = {-inverse * centers[at.g], -inverse * centers[at.g + 8]};
-  float bias[2][2];
-#pragma unroll
-  for (int i = 0; i < 2; i++)
-#pragma unroll
-    for (int r = 0; r < 2; r++) bias[i][r] = 0.5f * bias1[32 * warp + 16 * i + 8 * r + at.g];
   uint4* changes = shared + FRAGMENTS + group * 2 * PIECES;
   int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x * GROUPS;
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
@@ -412,7 +417,9 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     bases[group][buffer][2 * row + (part ^ (row >> 2 & 1))] = make_uint4(w[0], w[1], w[2], w[3]);
     if (part == 0) ((float*)lengths[group][buffer])[row] = next;
   };
-  int mine = place(at.g, at.t), outs = turned_operand(at.lane) ^ 4 * warp;
+  // Places in shared memory of the operands.
+  int own = (int)(changes - shared) + place(at.g, at.t);
+  int turned = (int)(changes - shared) + (turned_operand(at.lane) ^ 4 * warp);
   int base_rows = at.lane % 16 * 2 + (at.lane / 16 ^ at.lane / 4 % 2), row_bases = at.g * 8 + at.t + (at.g & 4);
   float total[8][4][4] = {}, first[2][2][4] = {}, ones[4] = {}, of_center[2] = {}, of_bandwidth = 0.0f;
   __syncthreads();
@@ -433,7 +440,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     }
 #pragma unroll 1
     for (int start = 0; start < ROWS; start += PART) {
-      const uint4* change = changes + buffer * PIECES + start * 16;
+      int mine = own + buffer * PIECES + start * 16, outs = turned + buffer * PIECES + start * 16;
       const uint4* basis = bases[group][buffer] + start * 2;
       float acc[2][PART / 8][4] = {};
 #pragma unroll
@@ -443,7 +450,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
         for (int k = 0; k < 4; k++) a[k] = fragments[(k / 2 * 8 + 2 * c + k % 2) * 32];
 #pragma unroll
         for (int j = 0; j < PART / 8; j++) {
-          uint4 b = change[j * 128 + (mine ^ 4 * c)];
+          uint4 b = shared[(mine ^ 4 * c) + j * 128];
 #pragma unroll
           for (int i = 0; i < 2; i++) {
             mma(acc[i][j], a[2 * i].x, a[2 * i].y, a[2 * i].z, a[2 * i].w, b.x, b.y);
@@ -463,11 +470,12 @@ embedding_backward(const float* distance, const float* centers, const float* ban
 #pragma unroll
           for (int i = 0; i < 2; i++) {
             uint4 w = forward[(2 * warp + i) * 32 + at.lane];
-            float u[4] = {};
+            float4 b = bias[(2 * warp + i) * 32 + at.lane];
+            float u[4] = {b.x, b.y, b.z, b.w};
             mma(u, w.x, w.y, w.z, w.w, b0, b1);
 #pragma unroll
             for (int h = 0; h < 4; h++) {
-              float half = fmaf(0.5f, u[h], bias[i][h / 2]), slope = tangent(half);
+              float half = u[h], slope = tangent(half);
               float sigma = fmaf(0.5f, slope, 0.5f);
               u[h] = fmaf(half, slope, half);
               acc[i][2 * k + j][h] *= sigma + fmaf(-u[h], sigma, u[h]);
@@ -503,7 +511,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
 #pragma unroll
         for (int m = 0; m < 8; m++) {
           word a[4];
-          load_transposed(a, change + k * 256 + (outs ^ 2 * m));
+          load_transposed(a, shared + (outs ^ 2 * m) + k * 256);
           if (m < 2) {
             word one = at.g == 2 + m ? ONES : 0;
             mma(ones, a[0], a[1], a[2], a[3], one, one);
