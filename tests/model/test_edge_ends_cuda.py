@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from emulated import Emulated, off
-from torch import Tensor
 
 from georoutenet.model import edge_ends_cuda
 from georoutenet.model.edge_ends_triton import edge_embedding_reference, edge_logit_reference
 
-PAIRS = [1, 17, 64, 100, 321]
+# A block takes 128 pairs at a time backward, 256 forward.
+SIZES = [(1, 1), (17, 2), (64, 1), (129, 2), (321, 2), (650, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,8 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     return Emulated("edge_ends.cu", tmp_path_factory.mktemp("edge_ends"), warps=8)
 
 
-def shares(kernels: Emulated, size: int) -> Tensor:
-    return torch.full((kernels.blocks, size), torch.nan)
-
-
-@pytest.mark.parametrize("pairs", PAIRS)
-def test_embedding(kernels: Emulated, pairs: int) -> None:
+@pytest.mark.parametrize(("pairs", "blocks"), SIZES)
+def test_embedding(kernels: Emulated, pairs: int, blocks: int) -> None:
     torch.manual_seed(pairs)
     d, k = 128, 16
     distance = torch.rand(pairs) * 1.4
@@ -33,9 +29,9 @@ def test_embedding(kernels: Emulated, pairs: int) -> None:
     grad = torch.randn(pairs, d).bfloat16()
     out = torch.full_like(grad, torch.nan)
     read = (distance, centers, bandwidth, weight1, bias1, weight2)
-    kernels("embedding_forward", *read, bias2, out, pairs)
-    parts = shares(kernels, edge_ends_cuda.EMBEDDING_SHARE)
-    kernels("embedding_backward", *read, grad, parts, pairs)
+    kernels("embedding_forward", *read, bias2, out, pairs, blocks=blocks)
+    parts = torch.full((blocks, edge_ends_cuda.EMBEDDING_SHARE), torch.nan)
+    kernels("embedding_backward", *read, grad, parts, pairs, blocks=blocks)
 
     exact = [x.double().requires_grad_() for x in (*read, bias2)]
     result = edge_embedding_reference(*exact, dtype=torch.float64)
@@ -48,8 +44,8 @@ def test_embedding(kernels: Emulated, pairs: int) -> None:
         assert off(value, x.grad) < limit
 
 
-@pytest.mark.parametrize("pairs", PAIRS)
-def test_logit(kernels: Emulated, pairs: int) -> None:
+@pytest.mark.parametrize(("pairs", "blocks"), SIZES)
+def test_logit(kernels: Emulated, pairs: int, blocks: int) -> None:
     torch.manual_seed(pairs)
     d = 128
     e = torch.randn(pairs, d).bfloat16()
@@ -58,9 +54,9 @@ def test_logit(kernels: Emulated, pairs: int) -> None:
     offset, grad = torch.randn(1), torch.randn(pairs)
     out, de = torch.full((pairs,), torch.nan), torch.full_like(e, torch.nan)
     on = torch.full((pairs, 4), -1, dtype=torch.int32)
-    kernels("logit_forward", e, weight, bias, last, offset, out, on, pairs)
-    parts = shares(kernels, edge_ends_cuda.LOGIT_SHARE)
-    kernels("logit_backward", e, weight, last, on, grad, de, parts, pairs)
+    kernels("logit_forward", e, weight, bias, last, offset, out, on, pairs, blocks=blocks)
+    parts = torch.full((blocks, edge_ends_cuda.LOGIT_SHARE), torch.nan)
+    kernels("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
 
     exact = [x.double().requires_grad_() for x in (e, weight, bias, last, offset)]
     result = edge_logit_reference(*exact)

@@ -164,13 +164,13 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   // Of a group's 64 rows a warp has one half, and of the result one side; of c^T e, half and side of the features. The
   // warps of both sides have the same units, each begins with its own quarter and adds that up.
   const uint4* fragments = shared + side * FRAGMENTS / 2 + at.lane;
-  int first = FRAGMENTS + group * 3 * PIECES;
-  uint4 *states = shared + first, *change = states + 2 * PIECES;
+  int first = FRAGMENTS + group * 4 * PIECES;  // three tiles of states, two of them on their way; c
+  uint4 *states = shared + first, *change = states + 3 * PIECES;
   int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x * GROUPS;
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
   // Places in shared memory of the operands: c's rows, its units, and the states' features.
-  int rows = first + 2 * PIECES + half * 512 + operand(at.lane);
-  int units = first + 2 * PIECES + (turned_operand(at.lane) ^ (8 * half + 4 * side));
+  int rows = first + 3 * PIECES + half * 512 + operand(at.lane);
+  int units = first + 3 * PIECES + (turned_operand(at.lane) ^ (8 * half + 4 * side));
   int features = first + (operand(at.lane) ^ 8 * side);
   int row = 16 * (2 * half + side) + at.g;  // and 8 more: the warp's 16 rows of c
   word bits[2];
@@ -186,10 +186,11 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   };
   float total[4][8][4] = {}, ones[4] = {};
   if (tile < tiles) fetch(states, e, ROWS * tile, pairs), read(tile);
-  for (; tile < tiles; tile += step, buffer ^= 1) {
-    wait_for_copies();
+  if (tile < tiles) fetch(states + PIECES, e, ROWS * (tile + step), pairs);
+  for (; tile < tiles; tile += step, buffer = buffer == 2 ? 0 : buffer + 1) {
+    wait_for_copies<1>();
     barrier(1 + group, GROUP);  // the states are here, and nobody reads what will be written now
-    if (tile + step < tiles) fetch(states + (buffer ^ 1) * PIECES, e, ROWS * (tile + step), pairs);
+    fetch(states + (buffer ? buffer - 1 : 2) * PIECES, e, ROWS * (tile + 2 * step), pairs);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       word same = pack(value[r], value[r]);
@@ -242,6 +243,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
       }
     }
   }
+  wait_for_copies();
   join<128>(&total[0][0][0], (float*)shared, group);
   join<4>(ones, (float*)shared, group);
   if (group) return;

@@ -20,7 +20,7 @@ LOGIT_SHARE = (WIDTH + 1) * WIDTH
 EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=12, shared=MATRIX)
 EMBEDDING_BACKWARD = Kernel("edge_ends.cu", "embedding_backward", warps=8, shared=MATRIX + 2 * 2 * ROWS)
 LOGIT_FORWARD = Kernel("edge_ends.cu", "logit_forward", warps=8, shared=MATRIX + 8 * 2 * 2 * TILE)
-LOGIT_BACKWARD = Kernel("edge_ends.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 3 * ROWS)
+LOGIT_BACKWARD = Kernel("edge_ends.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
 
 
 def embedding_fits(states: Tensor, bases: int) -> bool:
