@@ -234,7 +234,8 @@ class Tower:
     def layer(self, number: int, values: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
         """`Layer.advance` without the start attention: the new states, ``W_s h``, ``W_t h + b``, and q, k, v
         of the following layer if there is one; ``values (B, n, d)`` and ``edges (B, n, H, d)``."""
-        outputs = _NodeLayer.apply(self, number, values, edges, self.first, *self.parameters[number])
+        given = (values.contiguous(), edges.contiguous(), self.first)
+        outputs = _NodeLayer.apply(self, number, *given, *self.parameters[number])
         self.history.append(outputs[0].detach())
         return cast("tuple[Tensor, ...]", outputs)
 
