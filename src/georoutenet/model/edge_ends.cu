@@ -338,13 +338,16 @@ embedding_forward(const float* distance, const float* centers, const float* band
         }
       }
 #pragma unroll
-      for (int q = 0; q < 16; q++) {
-        uint4 b = fragments[(q * 4 + c) * 32];
+      for (int q = 0; q < 16; q += 2) {
+        uint4 b[2] = {fragments[(q * 4 + c) * 32], fragments[(q * 4 + 4 + c) * 32]};
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-          mma(acc[i][q], x[2 * i][0], x[2 * i + 1][0], x[2 * i][1], x[2 * i + 1][1], b.x, b.y);
-          mma(acc[i][q], x[2 * i][2], x[2 * i + 1][2], x[2 * i][3], x[2 * i + 1][3], b.z, b.w);
-        }
+        for (int k = 0; k < 4; k++)
+          mma(acc[k % 2][q + k / 2], x[k % 2 * 2][0], x[k % 2 * 2 + 1][0], x[k % 2 * 2][1], x[k % 2 * 2 + 1][1], b[k / 2].x,
+              b[k / 2].y);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+          mma(acc[k % 2][q + k / 2], x[k % 2 * 2][2], x[k % 2 * 2 + 1][2], x[k % 2 * 2][3], x[k % 2 * 2 + 1][3], b[k / 2].z,
+              b[k / 2].w);
       }
     }
 #pragma unroll
@@ -454,10 +457,10 @@ embedding_backward(const float* distance, const float* centers, const float* ban
         for (int j = 0; j < PART / 8; j++) {
           uint4 b = shared[(mine ^ 4 * c) + j * 128];
 #pragma unroll
-          for (int i = 0; i < 2; i++) {
-            mma(acc[i][j], a[2 * i].x, a[2 * i].y, a[2 * i].z, a[2 * i].w, b.x, b.y);
+          for (int i = 0; i < 2; i++) mma(acc[i][j], a[2 * i].x, a[2 * i].y, a[2 * i].z, a[2 * i].w, b.x, b.y);
+#pragma unroll
+          for (int i = 0; i < 2; i++)
             mma(acc[i][j], a[2 * i + 1].x, a[2 * i + 1].y, a[2 * i + 1].z, a[2 * i + 1].w, b.z, b.w);
-          }
         }
       }
 #pragma unroll

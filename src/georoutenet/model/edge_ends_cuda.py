@@ -17,7 +17,7 @@ ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a ti
 EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a block's share of the gradients
 LOGIT_SHARE = (WIDTH + 1) * WIDTH
 
-EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=12, shared=MATRIX)
+EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=8, shared=MATRIX)
 EMBEDDING_BACKWARD = Kernel("edge_ends.cu", "embedding_backward", warps=8, shared=MATRIX + 2 * 2 * ROWS)
 LOGIT_FORWARD = Kernel("edge_ends.cu", "logit_forward", warps=8, shared=MATRIX + 8 * 2 * 2 * TILE)
 LOGIT_BACKWARD = Kernel("edge_ends.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
@@ -78,4 +78,5 @@ def logit_gradients(shares: Tensor, weight: Tensor, bias: Tensor, last: Tensor) 
     """
     sums = shares.sum(0).view(WIDTH + 1, WIDTH)
     product, count = sums[:-1], sums[-1]
-    return last.unsqueeze(1) * product, last * count, (weight * product).sum(1) + bias * count
+    of_last = torch.addcmul((weight * product).sum(1), bias, count)
+    return last.unsqueeze(1) * product, last * count, of_last
