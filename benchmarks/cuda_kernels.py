@@ -31,7 +31,7 @@ def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[
     embedding = [*bases, *arguments([(d, 16), (d,), (d, d), (d,)], 0)]
     embed = partial(edge_ends_triton.edge_embedding, distance, dtype=torch.bfloat16)
     logit = arguments([(batch, n, n, d), (d, d), (d,), (d,), (1,)], 1)
-    leaves, near, grads = attention_arguments(batch, n)
+    leaves, near, grads = attention_arguments(batch, n, 16)
     attend = partial(
         neighborhood_attention, *leaves, *near, heads=HEADS, slots=neighborhood_slots(near[0], near[1])
     )

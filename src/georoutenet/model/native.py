@@ -6,6 +6,7 @@ The sources are the ``.cu`` files beside this one, each compiled behind `warp.cu
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,9 @@ class Kernel:
 
     def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
         """Launch on the current stream: one block for each place on the device, if not told otherwise."""
-        compiled = _compile(self, _device(arguments))
+        device = _device(arguments)
+        _enter(device)
+        compiled = _compile(self, device)
         assert compiled is not None, "fits() says when to call"
         count = self.count(arguments) if blocks is None else blocks
         compiled((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
@@ -42,6 +45,16 @@ class Kernel:
     def count(self, arguments: Sequence[Tensor | int]) -> int:
         """How many blocks run at a time."""
         return self.blocks * torch.cuda.get_device_properties(_device(arguments)).multi_processor_count
+
+
+_threads = threading.local()
+
+
+def _enter(device: torch.device) -> None:
+    """Make the device's context this thread's: a thread has none before its first launch by PyTorch."""
+    if device not in (entered := _threads.__dict__.setdefault("entered", set())):
+        torch.zeros(1, device=device)
+        entered.add(device)
 
 
 def _device(arguments: Sequence[Tensor | int]) -> torch.device:
@@ -63,6 +76,7 @@ def _compile(kernel: Kernel, device: torch.device) -> Callable[..., None] | None
         return None
     try:
         with torch.cuda.device(device):
+            _enter(device)
             options = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"]
             compiled = torch.cuda._compile_kernel(read_source(kernel.file), kernel.name, nvcc_options=options)
             compiled.set_shared_memory_config(kernel.shared)
