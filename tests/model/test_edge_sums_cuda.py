@@ -25,9 +25,9 @@ def random(batch: int, m: int, n: int, device: str) -> tuple[Tensor, Tensor]:
 def check(e: Tensor, du: Tensor, ds: Tensor, dt: Tensor, dw: Tensor) -> None:
     states, exact = e.double(), du.double()
     # Products and sums are in float32; sums in one piece are rounded to bfloat16 at last, 2^-9.
-    assert off(dw, torch.einsum("bmno,bmni->oi", exact, states)) < 1e-6
+    assert off(dw, torch.einsum("bmno,bmni->oi", exact, states)) < 1e-5
     for found, sum_ in ((ds, exact.sum(2)), (dt, exact.sum(1))):
-        assert off(found.double().sum(1), sum_) < (3e-3 if found.dtype == torch.bfloat16 else 1e-6)
+        assert off(found.double().sum(1), sum_) < (3e-3 if found.dtype == torch.bfloat16 else 1e-5)
 
 
 # One to four tiles a source, several sources a stage, more than eight sources, parts of sources, two bands of
