@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from georoutenet.decode import rollout
+from georoutenet.model import node_layer_cuda
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
 from georoutenet.train.trainer import make_policy, make_steps
@@ -94,6 +95,15 @@ def show_kernels(step: Step, most: int = 40) -> None:
         print(f"{kernel.self_device_time_total / 1000:8.3f} ms {kernel.count:5d} x {kernel.key[:100]}")
 
 
+def kernels_of(recipe: Recipe, device: torch.device) -> str:
+    """What the edge states are computed in, besides compiled PyTorch."""
+    if not recipe.fused or device.type != "cuda":
+        return ""
+    states = torch.empty((0, recipe.policy.hidden), dtype=getattr(torch, recipe.precision), device=device)
+    ours = recipe.policy.encoder == "georoutenet" and node_layer_cuda.fits(recipe.policy, states)
+    return "cuda" if ours else "triton"
+
+
 def measure(
     name: str, recipe: Recipe, device: torch.device, seconds: float, *, profile: bool = False
 ) -> dict[str, object]:
@@ -119,6 +129,7 @@ def measure(
         "precision": recipe.precision,
         "compile": recipe.compile,
         "fused": recipe.fused,
+        "kernels": kernels_of(recipe, device),
         "cuda_graph": recipe.cuda_graph,
         "steps_per_second": round(steps, 2),
         "instances_per_second": round(steps * recipe.batch),
