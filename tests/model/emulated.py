@@ -17,7 +17,9 @@ from georoutenet.model.native import read_source
 class Emulated:
     """The kernels of one source, called by name with tensors and numbers."""
 
-    def __init__(self, file: str, folder: Path, *, warps: int = 2, blocks: int = 2) -> None:
+    def __init__(
+        self, file: str, folder: Path, *, warps: int = 2, blocks: int = 2, hopper: bool = False
+    ) -> None:
         compiler = shutil.which("g++")
         if compiler is None:
             pytest.skip("needs g++")
@@ -27,7 +29,7 @@ class Emulated:
         source = source.replace(
             "extern __shared__ uint4 shared[];", "uint4* shared = (uint4*)emulated_shared;"
         )
-        macros, runs = [], []
+        macros, runs = ["-DHOPPER"] if hopper else [], []
         for name, parameters in re.findall(r"__launch_bounds__\([^)]*\)\s*(\w+)\(([^)]*)\)", source):
             macros.append(f"-D{name.upper()}_WARPS={warps}")
             names = ", ".join(re.findall(r"(\w+)\s*(?:,|$)", parameters))

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -42,7 +43,7 @@ struct Emulator {
   std::vector<ucontext_t> threads;
   std::vector<char> is_done;
   ucontext_t scheduler;
-  std::vector<Meeting> warps;
+  std::vector<Meeting> warps, groups;  // of a group, four warps
   Meeting block;
   std::function<void()> kernel;
   unsigned now;
@@ -72,6 +73,7 @@ inline void run_thread() {
   swapcontext(&emulator.threads[emulator.now], &emulator.scheduler);
 }
 inline void forget_copies();
+inline void forget_products();
 inline void launch(int blocks, int threads, std::function<void()> kernel) {
   constexpr size_t STACK = 1 << 17;
   std::vector<char> stacks(STACK * threads);
@@ -82,9 +84,11 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     emulator.threads.assign(threads, ucontext_t());
     emulator.is_done.assign(threads, 0);
     emulator.warps.assign(threads / 32, Meeting{32});
+    emulator.groups.assign(threads / 128, Meeting{128});
     emulator.block = Meeting{(unsigned)threads};
     memset(emulated_shared, 0xff, sizeof emulated_shared);
     forget_copies();
+    forget_products();
     for (int t = 0; t < threads; t++) {
       ucontext_t& context = emulator.threads[t];
       getcontext(&context);
@@ -242,3 +246,122 @@ inline word permute(word a, word b) {
   return w;
 }
 inline void keep(int& x) {}
+
+// Products of four warps. Until waited for, the result is not there; left operand and shared memory are read only then.
+typedef uint64_t Operand;
+inline char published[sizeof emulated_shared];  // shared memory as the products see it
+#ifdef HOPPER
+inline void publish() { memcpy(published, emulated_shared, sizeof published); }
+#endif
+inline Operand operand(const void* shared, int along_k, int along_n) {
+  Operand start = (const char*)shared - emulated_shared;
+  return (start & 0x3ffff) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
+}
+struct Product {
+  std::vector<float*> c;  // of each n-tile four numbers
+  const word* a[4];
+  Operand b;
+  unsigned group;
+};
+struct Flight {  // of a thread
+  std::vector<Product> products;
+  std::vector<std::pair<float*, float>> results;  // until they are there
+  unsigned group = 0;
+  bool is_open = false;  // registers may be used
+};
+inline Flight flights[1024];
+inline void forget_products() {
+  for (Flight& flight : flights) flight = Flight();
+  memset(published, 0xff, sizeof published);
+}
+inline void fail(const char* what) {
+  fprintf(stderr, "%s\n", what);
+  abort();
+}
+inline void start_products(std::vector<float*> c, const word& a0, const word& a1, const word& a2, const word& a3,
+                           Operand b) {
+  Flight& flight = flights[threadIdx.x];
+  if (!flight.is_open) fail("a product without before_products");
+  for (float* four : c)
+    for (int k = 0; k < 4; k++) {
+      bool is_known = false;
+      for (auto& [place, value] : flight.results) is_known |= place == four + k;
+      if (!is_known) flight.results.push_back({four + k, four[k]});
+      four[k] = NAN;
+    }
+  flight.products.push_back({c, {&a0, &a1, &a2, &a3}, b, flight.group});
+}
+inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
+  std::vector<float*> tiles;
+  for (float(&tile)[4] : c) tiles.push_back(tile);
+  start_products(tiles, a0, a1, a2, a3, b);
+}
+inline void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2, const word& a3,
+                      Operand b) {
+  start_products({c, d}, a0, a1, a2, a3, b);
+}
+inline void meet_group() {
+  if (threadIdx.x / 128 >= emulator.groups.size()) fail("products need four warps");
+  meet(emulator.groups[threadIdx.x / 128]);
+}
+inline void before_products() {
+  meet_group();
+  flights[threadIdx.x].is_open = true;
+}
+inline void commit_products() {
+  Flight& flight = flights[threadIdx.x];
+  flight.group++;
+  flight.is_open = false;
+}
+// The number at (k, n) of a shared operand: cores of 8 n with 8 k each.
+inline float number_at(Operand b, int k, int n) {
+  size_t start = (b & 0x3fff) << 4, along_k = (b >> 16 & 0x3fff) << 4, along_n = (b >> 32 & 0x3fff) << 4;
+  size_t at = start + k / 8 * along_k + n / 8 * along_n + n % 8 * 16 + k % 8 * 2;
+  if (memcmp(published + at, emulated_shared + at, 2)) fail("a product reads what was not published, or is gone");
+  unsigned short bits;
+  memcpy(&bits, published + at, 2);
+  return half_of(bits, 0);
+}
+template <int PENDING = 0>
+inline void wait_for_products() {
+  unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, t = me % 4;
+  Flight& flight = flights[me];
+  meet_group();
+  std::vector<Product> left;
+  for (Product& product : flight.products) {
+    if (product.group + PENDING >= flight.group) {
+      left.push_back(product);
+      continue;
+    }
+    for (int k = 0; k < 4; k++) operands[me][k] = *product.a[k];
+    meet_warp();
+    for (size_t q = 0; q < product.c.size(); q++)
+      for (int h = 0; h < 2; h++) {
+        float b[16];
+        for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h);
+        for (int r = 0; r < 2; r++) {
+          float* place = product.c[q] + 2 * r + h;
+          auto result = flight.results.begin();
+          while (result->first != place) result++;
+          for (int k = 0; k < 16; k++)
+            result->second += half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2) * b[k];
+        }
+      }
+    meet_warp();
+  }
+  flight.products = left;
+  std::vector<std::pair<float*, float>> later;
+  for (auto& result : flight.results) {
+    bool in_flight = false;
+    for (Product& product : left)
+      for (float* four : product.c) in_flight |= four <= result.first && result.first < four + 4;
+    if (in_flight)
+      later.push_back(result);
+    else
+      *result.first = result.second;
+  }
+  flight.results = later;
+  meet_group();
+}
+inline void hold(float&) {}
+inline void hold(const word&) {}

@@ -6,15 +6,19 @@ import pytest
 import torch
 from emulated import Emulated, off
 
+from georoutenet.model import edge_update_cuda, native
 from georoutenet.model.edge_update_triton import edge_update_reference
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("edge_update.cu", tmp_path_factory.mktemp("edge_update"))
+@pytest.fixture(scope="module", params=[False, True], ids=["", "hopper"])
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    folder = tmp_path_factory.mktemp("edge_update")
+    return Emulated("edge_update.cu", folder, hopper=request.param, warps=8 if request.param else 2)
 
 
-@pytest.mark.parametrize(("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4)])
+@pytest.mark.parametrize(
+    ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4), (2, 12, 25)]
+)
 def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) -> None:
     torch.manual_seed(n)
     d, pairs = 128, batch * m * n
@@ -43,3 +47,27 @@ def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) ->
     assert off(torch.einsum("bmno,bmni->oi", du.double(), e.double()), gw) < 8e-3
     assert off(norms.sum(0)[0], ggamma) < 1e-2
     assert off(norms.sum(0)[1], gbeta) < 1e-2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (3, 1, 7), (3, 63, 63), (64, 50, 50), (512, 50, 50)]
+)
+def test_hopper_on_the_device(batch: int, m: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four warps together compute what each warp computes alone: only sums are added in another order."""
+    torch.manual_seed(n)
+    d = 128
+    shapes = ((batch, m, n, d), (batch, m, d), (batch, n, d), (d, d))
+    e, source, target, weight = (torch.randn(shape, device="cuda").bfloat16() for shape in shapes)
+    weight *= d**-0.5
+    gamma, beta = torch.rand(d, device="cuda") + 0.5, torch.randn(d, device="cuda")
+    grad = torch.randn_like(e)
+    found = []
+    for hopper in (False, True):
+        monkeypatch.setattr(native, "HOPPER", hopper)
+        if native.hopper(e.device) != hopper or not edge_update_cuda.fits(e):
+            pytest.skip("no such kernels on this device")
+        out, scales, shifts = edge_update_cuda.forward_pass((e, source, target, weight, gamma, beta))
+        saved = (e, source, target, weight, gamma, scales, shifts)
+        found.append((out, scales, shifts, *edge_update_cuda.backward_pass(saved, grad)))
+    assert all(off(mine, alone) < 3e-3 for mine, alone in zip(*found, strict=True))

@@ -1,8 +1,18 @@
 // Eqs. edge_proposal and edge_update: forward, and backward to the gradients of states and proposals.
 
+// The tiles of a block, in whole numbers of warps that multiply together; some may be beyond the last.
+struct Share {
+  int first, last;
+  __device__ Share(int pairs) {
+    int tiles = (pairs + 16 * TOGETHER - 1) / (16 * TOGETHER), share = (tiles + gridDim.x - 1) / gridDim.x;
+    first = TOGETHER * share * blockIdx.x;
+    last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
+  }
+};
 // acc = s_i + t_j for the thread's two rows.
 __device__ __forceinline__ void ends(float (&acc)[16][4], const int (&rows)[2], int base, int t, const uint4* source,
                                      const uint4* target, int m, int n, float per_m, float per_n) {
+  base = min(base, rows[0]);  // in a tile beyond the last
   int first = base / n, instance = first / m, offset = base - first * n;
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -30,11 +40,11 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   Lane at;
   fill(shared, weight);
   for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) norm[f] = make_float2(gamma[f], beta[f]);
+  publish();
   __syncthreads();
-  const uint4* fragments = shared + at.lane;
+  Matrix map = matrix_in(shared);
   uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * 256 + at.lane;
-  int tiles = (pairs + 15) / 16, share = (tiles + gridDim.x - 1) / gridDim.x;
-  int last = min(tiles, share * ((int)blockIdx.x + 1));
+  Share share(pairs);
   float per_m = 1.0f / m, per_n = 1.0f / n;
   auto fetch = [&](int tile) {
 #pragma unroll
@@ -45,9 +55,9 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     }
     commit_copies();
   };
-  int tile = share * blockIdx.x + threadIdx.x / 32;
-  if (tile < last) fetch(tile);
-  for (; tile < last; tile += UPDATE_FORWARD_WARPS) {
+  int tile = share.first + threadIdx.x / 32;
+  if (tile < share.last) fetch(tile);
+  for (; tile < share.last; tile += UPDATE_FORWARD_WARPS) {
     int base = 16 * tile;
     int rows[2] = {min(base + at.g, pairs - 1), min(base + at.g + 8, pairs - 1)};
     float acc[16][4];
@@ -56,8 +66,9 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     wait_for_copies();
     take(x[0], next, 32);
     take(x[1], next + 128, 32);
-    multiply(acc, x, fragments);
-    if (tile + UPDATE_FORWARD_WARPS < last) fetch(tile + UPDATE_FORWARD_WARPS);
+    start(acc, x, map);
+    if (tile + UPDATE_FORWARD_WARPS < share.last) fetch(tile + UPDATE_FORWARD_WARPS);
+    finish(acc, x);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       float sum = 0, square = 0;
@@ -100,11 +111,11 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
   fill(shared, weight);
   fill_transposed(shared + FRAGMENTS, weight);
   for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) gain[f] = gamma[f];
+  publish();
   __syncthreads();
-  const uint4* fragments = shared + at.lane;
+  Matrix map = matrix_in(shared), transposed = matrix_in(shared + FRAGMENTS);
   uint4* next = shared + 2 * FRAGMENTS + threadIdx.x / 32 * 512 + at.lane;
-  int tiles = (pairs + 15) / 16, share = (tiles + gridDim.x - 1) / gridDim.x;
-  int last = min(tiles, share * ((int)blockIdx.x + 1));
+  Share share(pairs);
   float per_m = 1.0f / m, per_n = 1.0f / n;
   auto fetch = [&](int tile) {
 #pragma unroll
@@ -119,9 +130,9 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     commit_copies();
   };
   float total[8] = {};
-  int tile = share * blockIdx.x + threadIdx.x / 32;
-  if (tile < last) fetch(tile);
-  for (; tile < last; tile += UPDATE_BACKWARD_WARPS) {
+  int tile = share.first + threadIdx.x / 32;
+  if (tile < share.last) fetch(tile);
+  for (; tile < share.last; tile += UPDATE_BACKWARD_WARPS) {
     int base = 16 * tile;
     int rows[2] = {min(base + at.g, pairs - 1), min(base + at.g + 8, pairs - 1)};
     float scale[2], shift[2];
@@ -133,9 +144,10 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     wait_for_copies();
     take(x[0], next, 32);
     take(x[1], next + 128, 32);
-    multiply(acc, x, fragments);
+    start(acc, x, map);
     take(change[0], next + 256, 32);
     take(change[1], next + 384, 32);
+    finish(acc, x);
     float mean[2], along[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -162,7 +174,7 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
       mean[r] = over_row(sum) * (-1.0f / WIDTH) * scale[r];
       along[r] = over_row(product) * (-1.0f / WIDTH) * scale[r];
     }
-    if (tile + UPDATE_BACKWARD_WARPS < last) fetch(tile + UPDATE_BACKWARD_WARPS);
+    if (tile + UPDATE_BACKWARD_WARPS < share.last) fetch(tile + UPDATE_BACKWARD_WARPS);
     {
       word v[32];
 #pragma unroll
@@ -189,7 +201,7 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
       }
       if (base + at.g + 8 * r < pairs) put(du + piece(rows[r], at.t), slope[r]);
     }
-    multiply(acc, slope, fragments + FRAGMENTS);
+    multiply(acc, slope, transposed);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
 #pragma unroll

@@ -2,7 +2,7 @@
 
 They compute what the Triton kernels of `edge_update_triton` compute. A warp holds a tile of 16 pairs in the
 registers in which the matrix instructions want and deliver it, so nothing is rearranged and no warp waits for
-another.
+another; or four warps multiply together (`native.hopper`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from georoutenet.model import native
 from georoutenet.model.native import MATRIX, TILE, Kernel
 
 # As many warps as the registers of a multiprocessor allow.
-FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE)
-BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 2 * TILE)
+FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE, groups=True)
+BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 2 * TILE, groups=True)
 
 
 def fits(e: Tensor) -> bool:

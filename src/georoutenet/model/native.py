@@ -21,6 +21,7 @@ from torch import Tensor
 WIDTH = 128  # features
 MATRIX = 2 * WIDTH * WIDTH  # bytes of a matrix of weights in shared memory
 TILE = 2 * WIDTH * 16  # bytes of 16 rows
+HOPPER = False  # whether four warps multiply together on GPUs that can
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,13 @@ class Kernel:
     warps: int  # of a block; the source knows them as NAME_WARPS, and leaves the other kernels out
     shared: int  # bytes of shared memory a block
     blocks: int = 1  # a multiprocessor
+    groups: bool = False  # whether the source has a version for `hopper`; warps are a multiple of 4 there
 
     def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
         """Launch on the current stream: one block for each place on the device, if not told otherwise."""
         device = _device(arguments)
         _enter(device)
-        compiled = _compile(self, device)
+        compiled = _compile(self, device, hopper(device))
         assert compiled is not None, "fits() says when to call"
         count = self.count(arguments) if blocks is None else blocks
         compiled((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
@@ -69,16 +71,30 @@ def read_source(file: str) -> str:
     )
 
 
+def hopper(device: torch.device) -> bool:
+    """Whether kernels run on the device in their version in which four warps multiply together."""
+    return (
+        HOPPER
+        and device.type == "cuda"
+        and not torch.version.hip
+        and torch.cuda.get_device_capability(device) == (9, 0)
+    )
+
+
 @cache
-def _compile(kernel: Kernel, device: torch.device) -> Callable[..., None] | None:
+def _compile(kernel: Kernel, device: torch.device, grouped: bool) -> Callable[..., None] | None:
     """The compiled kernel, or nothing where it cannot be had."""
     if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return None
     try:
         with torch.cuda.device(device):
             _enter(device)
-            options = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"]
-            compiled = torch.cuda._compile_kernel(read_source(kernel.file), kernel.name, nvcc_options=options)
+            options, capability = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"], None
+            if grouped and kernel.groups:
+                options, capability = [*options, "-DHOPPER"], "90a"
+            compiled = torch.cuda._compile_kernel(
+                read_source(kernel.file), kernel.name, compute_capability=capability, nvcc_options=options
+            )
             compiled.set_shared_memory_config(kernel.shared)
     except (AttributeError, OSError, RuntimeError) as error:
         warnings.warn(f"{kernel.name} runs in Triton, there is no CUDA kernel: {error}", stacklevel=2)
@@ -90,11 +106,12 @@ def fits(states: Tensor, *kernels: Kernel) -> bool:
     """Whether these kernels take such states: bfloat16 on CUDA, 128 features."""
     if not states.is_cuda or states.dtype != torch.bfloat16 or states.shape[-1] != WIDTH:
         return False
-    return _compile_all(kernels, states.device)
+    return _compile_all(kernels, states.device, hopper(states.device))
 
 
 @cache
-def _compile_all(kernels: tuple[Kernel, ...], device: torch.device) -> bool:
+def _compile_all(kernels: tuple[Kernel, ...], device: torch.device, grouped: bool) -> bool:
     """Compile kernels side by side; false if one cannot be had."""
     with ThreadPoolExecutor() as pool:
-        return all(compiled is not None for compiled in pool.map(_compile, kernels, repeat(device)))
+        every = pool.map(_compile, kernels, repeat(device), repeat(grouped))
+        return all(compiled is not None for compiled in every)

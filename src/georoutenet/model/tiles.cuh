@@ -3,6 +3,9 @@
 // Lane 4 g + t holds, of rows g and g + 8, the features 32 c + 8 t + (0 ... 7), c = 0 ... 3: as words x[r][q] with
 // q = 4 c + p, features 32 c + 8 t + 2 p + (0, 1). That is 16 bytes of memory at a time, and with the weights'
 // fragments filled accordingly it is both mma's left operand and its result, acc[q][2 r + (0, 1)]: nothing moves.
+//
+// With HOPPER, four warps multiply their 64 rows together. A matrix in shared memory then is not mma's fragments, but
+// cores of 8 features out and 8 in (words p of all t together), all q for one and the same 4 c + p in a row.
 constexpr int WIDTH = 128;
 constexpr int FRAGMENTS = 16 * 4 * 32;  // of 16 bytes: a 128 x 128 matrix in the order of mma's operand
 
@@ -16,11 +19,20 @@ struct Lane {
 // The feature of column `column` of n-tile q.
 __device__ __forceinline__ int feature(int q, int column) { return 32 * (q / 4) + 8 * (column / 2) + 2 * (q % 4) + column % 2; }
 
+// Fragment k of a matrix to its place.
+__device__ __forceinline__ void place(uint4* matrix, int k, uint4 v) {
+#ifdef HOPPER
+  word* core = (word*)matrix + (k / 32 % 4 * 64 + k / 128) * 32 + k % 32;
+  core[0] = v.x, core[16 * 32] = v.y, core[32 * 32] = v.z, core[48 * 32] = v.w;
+#else
+  matrix[k] = v;
+#endif
+}
 // x W^T: operand fragments of W as stored (out, in).
 __device__ void fill(uint4* fragments, const unsigned short* weight) {
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
     int lane = k % 32, c = k / 32 % 4, q = k / 128;
-    fragments[k] = *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+    place(fragments, k, *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4)));
   }
 }
 // x W
@@ -30,18 +42,54 @@ __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) 
     const unsigned short* column = weight + (32 * c + 8 * (lane % 4)) * WIDTH + feature(q, lane / 4);
     word w[4];
     for (int p = 0; p < 4; p++) w[p] = column[2 * p * WIDTH] | (word)column[(2 * p + 1) * WIDTH] << 16;
-    fragments[k] = make_uint4(w[0], w[1], w[2], w[3]);
+    place(fragments, k, make_uint4(w[0], w[1], w[2], w[3]));
   }
 }
-__device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], const uint4* fragments) {
+
+#ifdef HOPPER
+constexpr int TOGETHER = 4;  // warps
+typedef Operand Matrix;
+// A matrix for `start`, written by all threads; a barrier lies between `publish` and `start`.
+__device__ __forceinline__ Matrix matrix_in(const uint4* shared) { return operand(shared, 16 * 128, 128); }
+// acc += x b, of which acc is there, and x may change, after `finish`.
+__device__ __forceinline__ void start(float (&acc)[16][4], const word (&x)[2][16], Matrix b) {
+  before_products();
+#pragma unroll
+  for (int k = 0; k < 8; k++)
+    start_mma(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], b + k * (32 * 128 / 16));
+  commit_products();
+}
+__device__ __forceinline__ void finish(float (&acc)[16][4], const word (&x)[2][16]) {
+  wait_for_products();
+#pragma unroll
+  for (int q = 0; q < 16; q++) {
+    hold(x[0][q]), hold(x[1][q]);
+#pragma unroll
+    for (int k = 0; k < 4; k++) hold(acc[q][k]);
+  }
+}
+#else
+constexpr int TOGETHER = 1;
+typedef const uint4* Matrix;
+__device__ __forceinline__ void publish() {}
+__device__ __forceinline__ Matrix matrix_in(const uint4* shared) { return shared + threadIdx.x % 32; }
+__device__ __forceinline__ void start(float (&acc)[16][4], const word (&x)[2][16], Matrix b) {
 #pragma unroll
   for (int c = 0; c < 4; c++)
 #pragma unroll
-    for (int q = 0; q < 16; q++) {
-      uint4 b = fragments[(q * 4 + c) * 32];
-      mma(acc[q], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b.x, b.y);
-      mma(acc[q], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b.z, b.w);
+    for (int q = 0; q < 16; q += 2) {  // two at a time, so that none waits for the one before
+      uint4 b0 = b[(q * 4 + c) * 32], b1 = b[(q * 4 + 4 + c) * 32];
+      mma(acc[q], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b0.x, b0.y);
+      mma(acc[q + 1], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b1.x, b1.y);
+      mma(acc[q], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b0.z, b0.w);
+      mma(acc[q + 1], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b1.z, b1.w);
     }
+}
+__device__ __forceinline__ void finish(float (&acc)[16][4], const word (&x)[2][16]) {}
+#endif
+__device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Matrix b) {
+  start(acc, x, b);
+  finish(acc, x);
 }
 __device__ __forceinline__ void take(word (&x)[16], const uint4* from, int stride) {
 #pragma unroll

@@ -91,3 +91,70 @@ __device__ __forceinline__ word permute(word a, word b) {
 }
 // A number that the compiler shall keep in a register rather than compute again.
 __device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
+
+// Hopper: four warps, the first one's number divisible by 4, multiply together. Each has 16 of 64 rows, and its operand
+// and result are those of mma; the other operand lies in shared memory.
+#ifdef HOPPER
+typedef unsigned long long Operand;
+// b (k, n) as cores of 8 n with 16 bytes along k, 128 bytes a core: so many bytes from a core to the next.
+__device__ __forceinline__ Operand operand(const void* shared, int along_k, int along_n) {
+  word start = (word)__cvta_generic_to_shared(shared);
+  return (start & 0x3ffffu) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
+}
+// c (64 x 128) += a (64 x 16) b (16 x 128), on its way until waited for: nobody touches c, changes a or b before.
+__device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2,
+                                          const word& a3, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, 1, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+      "{%64,%65,%66,%67}, %68, p, 1, 1, 0;}"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+        "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+        "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+        "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+        "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+        "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]),
+        "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+        "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]),
+        "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]),
+        "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]),
+        "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]),
+        "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
+        "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
+        "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+// c (64 x 16) += a (64 x 16) b (16 x 16)
+__device__ __forceinline__ void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2,
+                                          const word& a3, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, 1, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7}, "
+      "{%8,%9,%10,%11}, %12, p, 1, 1, 0;}"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
+        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+// Before the first product, and after c or a was touched.
+__device__ __forceinline__ void before_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// All but the last PENDING committed ones.
+template <int PENDING = 0>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+// The compiler shall not read c before this, and shall keep a until then.
+__device__ __forceinline__ void hold(float& c) { asm volatile("" : "+f"(c)::"memory"); }
+__device__ __forceinline__ void hold(const word& a) { asm volatile("" ::"r"(a) : "memory"); }
+// What this thread wrote to shared memory, for products after the next barrier.
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#endif
