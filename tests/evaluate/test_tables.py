@@ -148,21 +148,3 @@ def test_the_papers_numbers_agree_with_each_other() -> None:
                 # The mean of the gaps is not the gap of the means, but near it.
                 value = values[method, decoder, name, "all"]
                 assert value.gap == pytest.approx(100 * (value.length / optimal - 1), abs=0.03)
-
-
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="the per-instance files come with the repository only")
-def test_files_made_from_stored_lengths_hold_those_lengths() -> None:
-    checked = 0
-    for path in sorted(RESULTS.rglob("*.csv.gz")):
-        results = read_results(path)
-        source = results.header.get("source", "")
-        if source:
-            array, _, file = source.removeprefix("array ").split(":")[0].partition(" of ")
-            with np.load(ROOT / file, allow_pickle=False) as stored:
-                assert results.lengths.tolist() == [rounded(float(x)) for x in stored[array]]
-            set_name = results.header["set"]
-            assert array.startswith(set_name)
-            assert len(results) == DATASETS[set_name].count
-            checked += 1
-    if not checked:
-        pytest.skip("no file was made from stored lengths")
