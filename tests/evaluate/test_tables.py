@@ -8,9 +8,8 @@ import pytest
 from made_up import random_set, tsplib_set
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.datasets import DATASETS
 from georoutenet.evaluate.efficiency import write_measurements
-from georoutenet.evaluate.results import Results, read_results, rounded, write_results
+from georoutenet.evaluate.results import Results, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.evaluate.tables import (
     DECODERS,
