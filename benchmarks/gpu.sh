@@ -13,7 +13,9 @@ run() {
   echo "== $* ($(date +%T))"
   timeout "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
 }
-gpu_tests() { run "$1" python3 -m pytest -q --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"; }
+# Compiling takes most of the tests' time, and cores: run them side by side where pytest can.
+many=$(python3 -c "import xdist" 2>/dev/null && echo "-n 8")
+gpu_tests() { run "$1" python3 -m pytest -q $many --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"; }
 step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
 for part in ${*:-tests training-tests kernels steps}; do
@@ -21,6 +23,8 @@ for part in ${*:-tests training-tests kernels steps}; do
     tests) gpu_tests 420 tests/model tests/decode ;;
     training-tests) gpu_tests 420 tests/train ;;
     kernels)
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
       run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
       run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
