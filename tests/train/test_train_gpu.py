@@ -113,6 +113,16 @@ def test_fused_kernels_learn_what_compiled_code_does(encoder: str, how: list[str
     torch.testing.assert_close(fused, plain, rtol=0.05, atol=0.1)
 
 
+def test_steps_in_kernels_repeat_bit_for_bit() -> None:
+    """Also a sign that no kernel runs before what it reads is there: the start attention has its own stream."""
+    recipe = tiny_recipe(["n=50", "batch=64", "candidates=8", "policy.layers=6", *LARGE_ENOUGH])
+    first, one = totals(recipe, steps=30)
+    again, two = totals(recipe, steps=30)
+    assert torch.equal(first, again)
+    for name, parameter in one.parameters.items():
+        assert torch.equal(parameter, two.parameters[name]), name
+
+
 def test_a_mix_of_sizes_trains_in_kernels(tmp_path: Path) -> None:
     kinds = (
         "{n=11, batch=16}",
