@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from georoutenet.model import node_layer_cuda
+from georoutenet.model import node_layer_cuda, start_attention_cuda
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.layers import narrowed
 from georoutenet.model.node_layer_cuda import Tower
@@ -79,12 +79,9 @@ def compile_nodes(net: GeoRouteNet) -> None:
     `all_pairs` uses it, so that scores in another precision (of a validation, say) compile nothing."""
     net.compiled = torch.compile(net.begin, dynamic=True)
     states = net.start["query"].new_empty((0, net.config.hidden), dtype=torch.bfloat16)
-    for layer in net.layers:
-        is_last = layer is net.layers[-1]
-        if node_layer_cuda.fits(net.config, states):
-            start = layer.start_attention.distribution if is_last else layer.start
-            layer.compiled_start = torch.compile(start, dynamic=True)
-        else:
+    if not node_layer_cuda.fits(net.config, states):
+        for layer in net.layers:
+            is_last = layer is net.layers[-1]
             layer.compiled = torch.compile(layer.conclude if is_last else layer.advance, dynamic=True)
 
 
@@ -112,6 +109,14 @@ def logits(net: GeoRouteNet, e: Tensor, use: Operations) -> Tensor:
     """The edge head."""
     first, last = cast("Linear", net.edge_head[0]), cast("Linear", net.edge_head[2])
     return use.logit(e, first.weight, first.bias, last.weight.flatten(), last.bias)
+
+
+def start(net: GeoRouteNet, layer: Layer, s: Tensor, x: Tensor, *, is_last: bool) -> Tensor:
+    """The start state after attending to the nodes ``x``; of the last layer the start distribution."""
+    if start_attention_cuda.fits(net.config, x):
+        in_kernels = start_attention_cuda.start_distribution if is_last else start_attention_cuda.start_state
+        return in_kernels(s, x, layer)
+    return layer.start_attention.distribution(s, x) if is_last else layer.start(s, x)
 
 
 @cache
@@ -180,9 +185,8 @@ def _all_pairs(
         )
         if tower is not None:
             x, source, target, *following = tower.layer(number, values, edges)
-            start_of = layer.start_attention.distribution if is_last else layer.start
             with beside(x):
-                s = (layer.compiled_start or start_of)(s, x)
+                s = start(net, layer, s, x, is_last=is_last)
         elif is_last:
             s, source, target = (layer.compiled or layer.conclude)(values, edges, history, s)
         else:

@@ -79,9 +79,7 @@ class RadialBasis(nn.Module):
 class Layer(nn.Module):
     """One distance-aware node-edge layer."""
 
-    # By `compile_nodes`: `advance` or `conclude`, or their part about the start state alone.
-    compiled: Callable[..., tuple[Tensor, ...]] | None = None
-    compiled_start: Callable[[Tensor, Tensor], Tensor] | None = None
+    compiled: Callable[..., tuple[Tensor, ...]] | None = None  # `advance` or `conclude`, by `compile_nodes`
 
     def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
