@@ -9,7 +9,7 @@ constexpr int HEADS = 8;
 constexpr int CREW = 4;
 constexpr int ROW = WIDTH / 4;                      // a matrix' row, four features each
 constexpr float TO_POWER = 0.25f * 1.44269504f;     // from products to powers of two
-constexpr float NOTHING = -__builtin_huge_valf();
+constexpr float NOTHING = -1e30f;
 
 struct Space {                                      // shared memory, padded against conflicts of banks
   uint4 rows[2][HEADS][WIDTH / 8 + 1];              // of heads in bfloat16: folded queries, or gradients of what is pooled
