@@ -28,6 +28,11 @@ struct Place : Lane {
 
 __device__ __forceinline__ void widen(float (&v)[4], uint2 w) { v[0] = low(w.x), v[1] = high(w.x), v[2] = low(w.y), v[3] = high(w.y); }
 __device__ __forceinline__ uint2 packed(const float (&v)[4]) { return make_uint2(pack(v[0], v[1]), pack(v[2], v[3])); }
+__device__ __forceinline__ void read(float (&v)[4], const float* from) {
+  float4 w = *(const float4*)from;
+  v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
+}
+__device__ __forceinline__ void write(float* to, const float (&v)[4]) { *(float4*)to = make_float4(v[0], v[1], v[2], v[3]); }
 __device__ __forceinline__ unsigned short rounded(float x) { return pack(x, 0.0f); }
 __device__ __forceinline__ float over_lanes(float x) {
 #pragma unroll
@@ -38,6 +43,16 @@ __device__ __forceinline__ float over_nodes(float x) {
 #pragma unroll
   for (int mask = 4; mask < 32; mask *= 2) x += shuffle(x, mask);
   return x;
+}
+// To mean 0 and variance 1; returns the scale.
+__device__ __forceinline__ float normalize(float (&r)[4]) {
+  float mean = over_lanes(r[0] + r[1] + r[2] + r[3]) / WIDTH, variance = 0.0f;
+#pragma unroll
+  for (int e = 0; e < 4; e++) r[e] -= mean, variance += r[e] * r[e];
+  float scale = rsqrtf(over_lanes(variance) / WIDTH + 1e-5f);
+#pragma unroll
+  for (int e = 0; e < 4; e++) r[e] *= scale;
+  return scale;
 }
 template <int HALF>
 __device__ __forceinline__ void halve(float (&v)[32], int lane) {
@@ -136,8 +151,11 @@ __device__ __forceinline__ void leave(const Place& at, Space& space, const float
 #pragma unroll
     for (int e = 0; e < 4; e++) parts[2 * at.t + e % 2][feature(2 * k + e / 2, at.g)] = sums[k][e];
 }
-// Members of a crew with nodes.
-__device__ __forceinline__ int members(int n) { return min((n + 15) / 16, CREW); }
+// Adds a part of the warp's head to a vector by features.
+__device__ __forceinline__ void add_part(const Place& at, float (&v)[4], const Space& space, int i, int member, float share) {
+  const float2* part = (const float2*)space.parts[i][member][at.warp] + 2 * at.lane;
+  v[0] += share * part[0].x, v[1] += share * part[0].y, v[2] += share * part[1].x, v[3] += share * part[1].y;
+}
 
 struct Softmax {  // of heads 2 t and 2 t + 1 over the nodes so far, in powers of two
   float top[2] = {NOTHING, NOTHING}, total[2] = {0.0f, 0.0f}, factor[2];
@@ -164,10 +182,12 @@ struct Softmax {  // of heads 2 t and 2 t + 1 over the nodes so far, in powers o
   }
 };
 // The logarithm, to base 2, of a head's sum over all nodes.
-__device__ __forceinline__ float log_total(const Space& space, int i, int head, int count) {
+__device__ __forceinline__ float log_total(const Space& space, int i, int head) {
   float top = NOTHING, total = 0.0f;
-  for (int w = 0; w < count; w++) top = max(top, space.tops[i][w][head]);
-  for (int w = 0; w < count; w++) total += power2(space.tops[i][w][head] - top) * space.totals[i][w][head];
+#pragma unroll
+  for (int w = 0; w < CREW; w++) top = max(top, space.tops[i][w][head]);
+#pragma unroll
+  for (int w = 0; w < CREW; w++) total += power2(space.tops[i][w][head] - top) * space.totals[i][w][head];
   return top + log2f(total);
 }
 
@@ -222,13 +242,10 @@ start_state(const uint2* states, const uint4* x, const uint2* query, const uint2
   float v[2][4];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    float level = log_total(space, i, at.warp, members(n));
+    float level = log_total(space, i, at.warp);
     v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0f;
-    for (int w = 0; w < members(n); w++) {
-      float share = power2(space.tops[i][w][at.warp] - level);
-      const float2* part = (const float2*)space.parts[i][w][at.warp] + 2 * at.lane;
-      v[i][0] += share * part[0].x, v[i][1] += share * part[0].y, v[i][2] += share * part[1].x, v[i][3] += share * part[1].y;
-    }
+#pragma unroll
+    for (int w = 0; w < CREW; w++) add_part(at, v[i], space, i, w, power2(space.tops[i][w][at.warp] - level));
     features[((size_t)at.instance(i) * 2 * HEADS + at.warp) * ROW + at.lane] = packed(v[i]);
     if (at.lane == 0) levels[at.instance(i) * HEADS + at.warp] = level;
   }
@@ -238,24 +255,18 @@ start_state(const uint2* states, const uint4* x, const uint2* query, const uint2
   space.vectors[0][at.lane / 16][at.row()] = y;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 2; i++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) v[i][e] = space.vectors[0][i][4 * at.lane + e];
+  for (int i = 0; i < 2; i++) read(v[i], &space.vectors[0][i][4 * at.lane]);
   y = map_rows(at, output, v) + output_bias[at.row()] + rows_of(at, s);
   sums[(size_t)at.row_instance() * WIDTH + at.row()] = y;
   space.vectors[1][at.lane / 16][at.row()] = y;
   __syncthreads();
 
   if (at.warp >= 2) return;
-  float r[4], mean = 0.0f, variance = 0.0f;
+  float r[4], weight[4], bias[4];
+  read(r, &space.vectors[1][at.warp][4 * at.lane]), read(weight, norm_weight + 4 * at.lane), read(bias, norm_bias + 4 * at.lane);
+  normalize(r);
 #pragma unroll
-  for (int e = 0; e < 4; e++) mean += r[e] = space.vectors[1][at.warp][4 * at.lane + e];
-  mean = over_lanes(mean) / WIDTH;
-#pragma unroll
-  for (int e = 0; e < 4; e++) r[e] -= mean, variance += r[e] * r[e];
-  float scale = rsqrtf(over_lanes(variance) / WIDTH + 1e-5f);
-#pragma unroll
-  for (int e = 0; e < 4; e++) r[e] = r[e] * scale * norm_weight[4 * at.lane + e] + norm_bias[4 * at.lane + e];
+  for (int e = 0; e < 4; e++) r[e] = r[e] * weight[e] + bias[e];
   result[(size_t)at.instance(at.warp) * ROW + at.lane] = packed(r);
 }
 #endif
@@ -284,7 +295,7 @@ start_distribution(const uint2* states, const uint4* x, const uint2* query, cons
   __syncthreads();
 #pragma unroll
   for (int e = 0; e < 2; e++) {
-    level[e] = log_total(space, at.crew, 2 * at.t + e, members(n));
+    level[e] = log_total(space, at.crew, 2 * at.t + e);
     if (at.member == 0 && at.g == 0) levels[at.instance(at.crew) * HEADS + 2 * at.t + e] = level[e];
   }
   for (int tile = at.member; 16 * tile < n; tile += CREW) {
@@ -349,7 +360,8 @@ __device__ __forceinline__ void nodes_backward(const Place& at, Space& space, co
 #pragma unroll
   for (int e = 0; e < 2; e++) {
     total[e] = 0.0f;
-    for (int w = 0; w < members(n); w++) total[e] += space.totals[at.crew][w][2 * at.t + e];
+#pragma unroll
+    for (int w = 0; w < CREW; w++) total[e] += space.totals[at.crew][w][2 * at.t + e];
   }
   float of_folded[8][4];
   clear(of_folded);
@@ -386,15 +398,13 @@ __device__ __forceinline__ void nodes_backward(const Place& at, Space& space, co
 // add up over the instances: the third is that of the sum before the norm, if there is one (VALUES), the last that of q.
 template <bool VALUES>
 __device__ __forceinline__ void query_backward(const Place& at, Space& space, const uint2* query, const uint2* key,
-                                               uint2* features, unsigned short* outer, float* sums, uint2* of_states, int n) {
+                                               uint2* features, unsigned short* outer, float* sums, uint2* of_states) {
   float v[2][4];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0f;
-    for (int w = 0; w < members(n); w++) {
-      const float2* part = (const float2*)space.parts[i][w][at.warp] + 2 * at.lane;
-      v[i][0] += part[0].x, v[i][1] += part[0].y, v[i][2] += part[1].x, v[i][3] += part[1].y;
-    }
+#pragma unroll
+    for (int w = 0; w < CREW; w++) add_part(at, v[i], space, i, w, 1.0f);
     features[((size_t)at.instance(i) * 2 * HEADS + HEADS + at.warp) * ROW + at.lane] = packed(v[i]);
   }
   float of_q = map_rows(at, key, v);
@@ -402,15 +412,16 @@ __device__ __forceinline__ void query_backward(const Place& at, Space& space, co
   sums[((size_t)at.row_instance() * 5 + 4) * WIDTH + at.row()] = of_q;
   map_back(at, v, query, of_q);
 #pragma unroll
-  for (int i = 0; i < 2; i++) *(float4*)&space.vectors[at.warp][i][4 * at.lane] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+  for (int i = 0; i < 2; i++) write(&space.vectors[at.warp][i][4 * at.lane], v[i]);
   __syncthreads();
   if (at.warp >= 2) return;
-  float sum[4];
+  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, part[4];
+  if constexpr (VALUES) read(sum, sums + ((size_t)at.instance(at.warp) * 5 + 2) * WIDTH + 4 * at.lane);
 #pragma unroll
-  for (int e = 0; e < 4; e++) {
-    sum[e] = VALUES ? sums[((size_t)at.instance(at.warp) * 5 + 2) * WIDTH + 4 * at.lane + e] : 0.0f;
+  for (int w = 0; w < HEADS; w++) {
+    read(part, &space.vectors[w][at.warp][4 * at.lane]);
 #pragma unroll
-    for (int w = 0; w < HEADS; w++) sum[e] += space.vectors[w][at.warp][4 * at.lane + e];
+    for (int e = 0; e < 4; e++) sum[e] += part[e];
   }
   of_states[(size_t)at.instance(at.warp) * ROW + at.lane] = packed(sum);
 }
@@ -418,41 +429,33 @@ __device__ __forceinline__ void query_backward(const Place& at, Space& space, co
 #ifdef START_STATE_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(START_STATE_BACKWARD_WARPS * 32, 2)
 start_state_backward(const uint4* x, const uint2* query, const uint2* key, const uint2* value, const uint2* output,
-                     const float* norm_weight, const uint4* folded, const float* levels, const float4* before,
+                     const float* norm_weight, const uint4* folded, const float* levels, const float* before,
                      const uint2* of_result, unsigned short* coefficients, uint2* features, unsigned short* outer, float* sums,
                      uint4* of_x, uint2* of_states, int n, int batch) {
   extern __shared__ uint4 shared[];
   Space& space = *(Space*)shared;
   Place at(batch);
-  float g[2][4], of_sum[2][4], v[2][4];
-  read_features(at, g, of_result);
+  float g[2][4], of_sum[2][4], v[2][4], weight[4];
+  read_features(at, g, of_result), read(weight, norm_weight + 4 * at.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    float4 four = before[(size_t)at.instance(i) * ROW + at.lane];
-    float r[4] = {four.x, four.y, four.z, four.w}, scaled[4];
-    float mean = over_lanes(r[0] + r[1] + r[2] + r[3]) / WIDTH, variance = 0.0f, first = 0.0f, second = 0.0f;
+    float r[4], of_norm[4], first = 0.0f, second = 0.0f;
+    read(r, before + (size_t)at.instance(i) * WIDTH + 4 * at.lane);
+    float scale = normalize(r);
 #pragma unroll
-    for (int e = 0; e < 4; e++) r[e] -= mean, variance += r[e] * r[e];
-    float scale = rsqrtf(over_lanes(variance) / WIDTH + 1e-5f);
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      r[e] *= scale, scaled[e] = g[i][e] * norm_weight[4 * at.lane + e];
-      first += scaled[e], second += scaled[e] * r[e];
-    }
+    for (int e = 0; e < 4; e++) of_norm[e] = g[i][e] * weight[e], first += of_norm[e], second += of_norm[e] * r[e];
     first = over_lanes(first) / WIDTH, second = over_lanes(second) / WIDTH;
 #pragma unroll
-    for (int e = 0; e < 4; e++) of_sum[i][e] = scale * (scaled[e] - first - r[e] * second);
+    for (int e = 0; e < 4; e++) of_sum[i][e] = scale * (of_norm[e] - first - r[e] * second), r[e] *= g[i][e];
     if (at.warp == i) {
-      float4* to = (float4*)sums + (size_t)at.instance(i) * 5 * ROW + at.lane;
-      to[0] = make_float4(g[i][0] * r[0], g[i][1] * r[1], g[i][2] * r[2], g[i][3] * r[3]);
-      to[ROW] = make_float4(g[i][0], g[i][1], g[i][2], g[i][3]);
-      to[2 * ROW] = make_float4(of_sum[i][0], of_sum[i][1], of_sum[i][2], of_sum[i][3]);
+      float* to = sums + (size_t)at.instance(i) * 5 * WIDTH + 4 * at.lane;
+      write(to, r), write(to + WIDTH, g[i]), write(to + 2 * WIDTH, of_sum[i]);
       ((uint2*)outer)[(size_t)at.instance(i) * 2 * ROW + at.lane] = packed(of_sum[i]);
     }
   }
   map_back(at, v, output, rows_of(at, of_sum));
 #pragma unroll
-  for (int i = 0; i < 2; i++) *(float4*)&space.vectors[at.warp][i][4 * at.lane] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+  for (int i = 0; i < 2; i++) write(&space.vectors[at.warp][i][4 * at.lane], v[i]);
   __syncthreads();
   float of_value = 0.0f;
 #pragma unroll
@@ -464,7 +467,7 @@ start_state_backward(const uint4* x, const uint2* query, const uint2* key, const
   for (int i = 0; i < 2; i++) ((uint2*)space.rows[i][at.warp])[at.lane] = packed(v[i]);
   __syncthreads();
   nodes_backward<true>(at, space, x, folded, levels, nullptr, nullptr, of_x, n);
-  query_backward<true>(at, space, query, key, features, outer, sums, of_states, n);
+  query_backward<true>(at, space, query, key, features, outer, sums, of_states);
 }
 #endif
 
@@ -477,6 +480,6 @@ start_distribution_backward(const uint4* x, const uint2* query, const uint2* key
   Space& space = *(Space*)shared;
   Place at(batch);
   nodes_backward<false>(at, space, x, folded, levels, result, of_result, of_x, n);
-  query_backward<false>(at, space, query, key, features, outer, sums, of_states, n);
+  query_backward<false>(at, space, query, key, features, outer, sums, of_states);
 }
 #endif
