@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import native
+from georoutenet.model.column_sums_cuda import column_sums
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class _NodeLayer(torch.autograd.Function):
             _product(gradients[:, 9 * d : 10 * d], products),
             *of,
         ]
-        sums = gradients[:, : 10 * d].sum(0, dtype=torch.float32)
+        sums = column_sums(gradients[:, : 10 * d])
         vectors = [
             *of_norms.sum(0),
             sums[9 * d :],
