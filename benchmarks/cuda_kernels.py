@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--csv benchmarks/results/kernels.csv]
 
-The nodes' kernels have no Triton version; their row stands alone.
+The nodes' kernels have no Triton version; their row stands alone. The start attention stands beside PyTorch.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from kernel_table import Table, parser
 from neighborhood_attention import HEADS
 from neighborhood_attention import arguments as attention_arguments
 
-from georoutenet.model import edge_ends_triton, edge_update_triton, native, node_layer_cuda
+from georoutenet.model import edge_ends_triton, edge_update_triton, fused, native, node_layer_cuda
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.georoutenet import GeoRouteNet
+from georoutenet.model.layers import narrowed
 from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
 
 
@@ -67,6 +68,28 @@ def nodes(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object
     return forward, backward
 
 
+def starts(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Six layers' start attention, up to the start distribution."""
+    net = GeoRouteNet(PolicyConfig()).cuda()
+    first = torch.randn(batch, 128, device="cuda").bfloat16().requires_grad_()
+    x = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
+    upstream = torch.randn(batch, n, device="cuda")
+
+    def forward() -> torch.Tensor:
+        s = first
+        with narrowed(net, x.dtype):
+            for layer in net.layers:
+                s = fused.start(net, layer, s, x, is_last=layer is net.layers[-1])
+        return s
+
+    def backward() -> None:
+        net.zero_grad()
+        first.grad = x.grad = None
+        forward().backward(upstream)
+
+    return forward, backward
+
+
 def main() -> None:
     options = parser(__doc__).parse_args()
     table = Table("cuda", options)
@@ -80,6 +103,12 @@ def main() -> None:
     forward, backward = nodes(options.batch, options.n)
     table.measure("nodes, 6 layers, forward", "CUDA", forward)
     table.measure("nodes, 6 layers, both", "CUDA", backward)
+    forward, backward = starts(options.batch, options.n)
+    for how in ("CUDA", "PyTorch"):
+        native.fits = fits if how == "CUDA" else lambda *_: False
+        table.measure("start, 6 layers, forward", how, forward)
+        table.measure("start, 6 layers, both", how, backward)
+    native.fits = fits
     table.append()
 
 

@@ -7,13 +7,13 @@
 // Where a block's second instance is past the last, it does the last one again.
 constexpr int HEADS = 8;
 constexpr int CREW = 4;
-constexpr int ROW = WIDTH / 4;                      // a matrix' row, four features each
-constexpr float TO_POWER = 0.25f * 1.44269504f;     // from products to powers of two
+constexpr int ROW = WIDTH / 4;                   // a matrix' row, four features each
+constexpr float TO_POWER = 0.25f * 1.44269504f;  // from products to powers of two
 constexpr float NOTHING = -1e30f;
 
-struct Space {                                      // shared memory, padded against conflicts of banks
-  uint4 rows[2][HEADS][WIDTH / 8 + 1];              // of heads in bfloat16: folded queries, or gradients of what is pooled
-  float parts[2][CREW][HEADS][WIDTH + 2];           // each warp's sums over nodes
+struct Space {                             // shared memory, padded against conflicts of banks
+  uint4 rows[2][HEADS][WIDTH / 8 + 1];     // of heads in bfloat16: folded queries, or gradients of what is pooled
+  float parts[2][CREW][HEADS][WIDTH + 2];  // each warp's sums over nodes
   float tops[2][CREW][HEADS], totals[2][CREW][HEADS];
   float vectors[HEADS][2][WIDTH];
 };
@@ -26,7 +26,9 @@ struct Place : Lane {
   __device__ int row_instance() const { return instance(lane / 16); }
 };
 
-__device__ __forceinline__ void widen(float (&v)[4], uint2 w) { v[0] = low(w.x), v[1] = high(w.x), v[2] = low(w.y), v[3] = high(w.y); }
+__device__ __forceinline__ void widen(float (&v)[4], uint2 w) {
+  v[0] = low(w.x), v[1] = high(w.x), v[2] = low(w.y), v[3] = high(w.y);
+}
 __device__ __forceinline__ uint2 packed(const float (&v)[4]) { return make_uint2(pack(v[0], v[1]), pack(v[2], v[3])); }
 __device__ __forceinline__ void read(float (&v)[4], const float* from) {
   float4 w = *(const float4*)from;
@@ -73,7 +75,8 @@ __device__ __forceinline__ float map_rows(const Place& at, const uint2* weight, 
 #pragma unroll
     for (int i = 0; i < 2; i++) sums[16 * i + k] = w[0] * v[i][0] + w[1] * v[i][1] + w[2] * v[i][2] + w[3] * v[i][3];
   }
-  halve<16>(sums, at.lane), halve<8>(sums, at.lane), halve<4>(sums, at.lane), halve<2>(sums, at.lane), halve<1>(sums, at.lane);
+  halve<16>(sums, at.lane), halve<8>(sums, at.lane), halve<4>(sums, at.lane);
+  halve<2>(sums, at.lane), halve<1>(sums, at.lane);
   return sums[0];
 }
 // W^T y of the warp's rows, from rows to features.
@@ -136,8 +139,8 @@ struct Nodes {  // a tile; nodes past the last are the last again
     word left = transpose(pack(weights[0], weights[1])), right = transpose(pack(weights[2], weights[3]));
 #pragma unroll
     for (int k = 0; k < 8; k++)
-      mma(sums[k], transpose(x[0][2 * k]), transpose(x[0][2 * k + 1]), transpose(x[1][2 * k]), transpose(x[1][2 * k + 1]), left,
-          right);
+      mma(sums[k], transpose(x[0][2 * k]), transpose(x[0][2 * k + 1]), transpose(x[1][2 * k]),
+          transpose(x[1][2 * k + 1]), left, right);
   }
 };
 __device__ __forceinline__ void clear(float (&sums)[8][4]) {
@@ -152,7 +155,8 @@ __device__ __forceinline__ void leave(const Place& at, Space& space, const float
     for (int e = 0; e < 4; e++) parts[2 * at.t + e % 2][feature(2 * k + e / 2, at.g)] = sums[k][e];
 }
 // Adds a part of the warp's head to a vector by features.
-__device__ __forceinline__ void add_part(const Place& at, float (&v)[4], const Space& space, int i, int member, float share) {
+__device__ __forceinline__ void add_part(const Place& at, float (&v)[4], const Space& space, int i, int member,
+                                         float share) {
   const float2* part = (const float2*)space.parts[i][member][at.warp] + 2 * at.lane;
   v[0] += share * part[0].x, v[1] += share * part[0].y, v[2] += share * part[1].x, v[3] += share * part[1].y;
 }
@@ -177,7 +181,8 @@ struct Softmax {  // of heads 2 t and 2 t + 1 over the nodes so far, in powers o
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       total[e] = over_nodes(total[e]);
-      if (at.g == 0) space.tops[at.crew][at.member][2 * at.t + e] = top[e], space.totals[at.crew][at.member][2 * at.t + e] = total[e];
+      int head = 2 * at.t + e;
+      if (at.g == 0) space.tops[at.crew][at.member][head] = top[e], space.totals[at.crew][at.member][head] = total[e];
     }
   }
 };
@@ -193,8 +198,9 @@ __device__ __forceinline__ float log_total(const Space& space, int i, int head) 
 
 // q = W_q s + b and W_k^T q by heads, kept for the backward pass and, the latter, for the nodes: `coefficients` has for an
 // instance the gradients of the values and q, a head's 16 at a time.
-__device__ __forceinline__ void fold(const Place& at, Space& space, const float (&s)[2][4], const uint2* query, const uint2* key,
-                                     const float* query_bias, uint2* folded, unsigned short* coefficients) {
+__device__ __forceinline__ void fold(const Place& at, Space& space, const float (&s)[2][4], const uint2* query,
+                                     const uint2* key, const float* query_bias, uint2* folded,
+                                     unsigned short* coefficients) {
   float q = map_rows(at, query, s) + query_bias[at.row()];
   coefficients[(size_t)at.row_instance() * 2 * WIDTH + WIDTH + at.row()] = rounded(q);
   float v[2][4];
@@ -211,10 +217,10 @@ __device__ __forceinline__ void fold(const Place& at, Space& space, const float 
 #ifdef START_STATE_WARPS
 // `features` has for an instance what the heads pooled and the folded queries' gradients; `inner` the values and s.
 extern "C" __global__ void __launch_bounds__(START_STATE_WARPS * 32, 2)
-start_state(const uint2* states, const uint4* x, const uint2* query, const uint2* key, const uint2* value, const uint2* output,
-            const float* query_bias, const float* value_bias, const float* output_bias, const float* norm_weight,
-            const float* norm_bias, uint2* folded, unsigned short* coefficients, uint2* features, unsigned short* inner,
-            float* levels, float* sums, uint2* result, int n, int batch) {
+start_state(const uint2* states, const uint4* x, const uint2* query, const uint2* key, const uint2* value,
+            const uint2* output, const float* query_bias, const float* value_bias, const float* output_bias,
+            const float* norm_weight, const float* norm_bias, uint2* folded, unsigned short* coefficients,
+            uint2* features, unsigned short* inner, float* levels, float* sums, uint2* result, int n, int batch) {
   extern __shared__ uint4 shared[];
   Space& space = *(Space*)shared;
   Place at(batch);
@@ -263,7 +269,8 @@ start_state(const uint2* states, const uint4* x, const uint2* query, const uint2
 
   if (at.warp >= 2) return;
   float r[4], weight[4], bias[4];
-  read(r, &space.vectors[1][at.warp][4 * at.lane]), read(weight, norm_weight + 4 * at.lane), read(bias, norm_bias + 4 * at.lane);
+  read(r, &space.vectors[1][at.warp][4 * at.lane]);
+  read(weight, norm_weight + 4 * at.lane), read(bias, norm_bias + 4 * at.lane);
   normalize(r);
 #pragma unroll
   for (int e = 0; e < 4; e++) r[e] = r[e] * weight[e] + bias[e];
@@ -333,7 +340,10 @@ __device__ __forceinline__ void nodes_backward(const Place& at, Space& space, co
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       float average, gradient;
-      if constexpr (!VALUES) average = distribution[nodes.node[r]] * 1.44269504f + 3.0f, gradient = of_distribution[nodes.node[r]];
+      if constexpr (!VALUES) {
+        average = distribution[nodes.node[r]] * 1.44269504f + 3.0f;  // of 8 heads, to base 2
+        gradient = of_distribution[nodes.node[r]];
+      }
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         float exponent = a[2 * r + e] * TO_POWER - level[e];
@@ -387,7 +397,8 @@ __device__ __forceinline__ void nodes_backward(const Place& at, Space& space, co
       }
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        if (nodes.inside[r]) of_x[piece(nodes.node[r], at.t) + 4 * c] = make_uint4(out[r][0], out[r][1], out[r][2], out[r][3]);
+        if (nodes.inside[r])
+          of_x[piece(nodes.node[r], at.t) + 4 * c] = make_uint4(out[r][0], out[r][1], out[r][2], out[r][3]);
     }
   }
   leave(at, space, of_folded);

@@ -43,24 +43,29 @@ def start_state(s: Tensor, x: Tensor, layer: Layer) -> Tensor:
     """`Layer.start`: the start state ``(B, d)`` after attending to the nodes ``(B, n, d)``."""
     attention, norm = layer.start_attention, layer.start_norm
     maps = (attention.query, attention.key, attention.value, attention.output)
-    result = _State.apply(s, x, *_narrow(x, *maps), *_stored(*maps), norm.weight, norm.bias)
-    return cast("Tensor", result)
+    given = _reserved(s.contiguous(), x.contiguous(), *_narrow(x, *maps))
+    return cast("Tensor", _State.apply(*given, *_stored(*maps), norm.weight, norm.bias))
 
 
 def start_distribution(s: Tensor, x: Tensor, layer: Layer) -> Tensor:
     """`StartAttention.distribution`: logarithms of the head-averaged weights, ``(B, n)`` in float32."""
     maps = (layer.start_attention.query, layer.start_attention.key)
-    return cast("Tensor", _Distribution.apply(s, x, *_narrow(x, *maps), *_stored(*maps)))
+    given = _reserved(s.contiguous(), x.contiguous(), *_narrow(x, *maps))
+    return cast("Tensor", _Distribution.apply(*given, *_stored(*maps)))
+
+
+def _reserved(s: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """What the kernels read, if this is another stream than the one that made it: that one shall not use the
+    memory again too early. The nodes' states live on in any case, for the layers that look back on them."""
+    if x.is_cuda:
+        for tensor in (s, *weights):
+            tensor.record_stream(torch.cuda.current_stream(x.device))
+    return s, x, *weights
 
 
 def _narrow(x: Tensor, *maps: Linear) -> list[Tensor]:
-    """The weights that the kernels read; their gradients go to the stored ones. These copies were made on
-    another stream, which shall not use their memory again before this one is done with them."""
-    weights = [part.map(x.dtype)[0].detach() for part in maps]
-    if x.is_cuda:
-        for weight in weights:
-            weight.record_stream(torch.cuda.current_stream(x.device))
-    return weights
+    """The weights that the kernels read; their gradients go to the stored ones."""
+    return [part.map(x.dtype)[0].detach() for part in maps]
 
 
 def _stored(*maps: Linear) -> list[Tensor]:
@@ -84,7 +89,7 @@ class _State(torch.autograd.Function):
         value_weight: Tensor, value_bias: Tensor, output_weight: Tensor, output_bias: Tensor,
         norm_weight: Tensor, norm_bias: Tensor,
     ) -> Tensor:  # fmt: skip
-        s, x, weights = s.contiguous(), x.contiguous(), (query, key, value, output)
+        weights = (query, key, value, output)
         batch, n, _ = x.shape
         vectors = [v.float() for v in (query_bias, value_bias, output_bias, norm_weight, norm_bias)]
         folded = x.new_empty((batch, HEADS, WIDTH))
@@ -127,7 +132,6 @@ class _Distribution(torch.autograd.Function):
         ctx: Any, s: Tensor, x: Tensor, query: Tensor, key: Tensor,
         query_weight: Tensor, query_bias: Tensor, key_weight: Tensor, key_bias: Tensor,
     ) -> Tensor:  # fmt: skip
-        s, x = s.contiguous(), x.contiguous()
         batch, n, _ = x.shape
         folded, coefficients = x.new_empty((batch, HEADS, WIDTH)), _for_heads(x, WIDTH // HEADS)
         levels = x.new_empty((batch, HEADS), dtype=torch.float32)
