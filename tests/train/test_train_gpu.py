@@ -114,7 +114,7 @@ def test_fused_kernels_learn_what_compiled_code_does(encoder: str, how: list[str
 
 
 def test_steps_in_kernels_repeat_bit_for_bit() -> None:
-    """Also a sign that no kernel runs before what it reads is there: the start attention has its own stream."""
+    """Also a sign that nothing is read before it is there: the start attention has a stream of its own."""
     recipe = tiny_recipe(["n=50", "batch=64", "candidates=8", "policy.layers=6", *LARGE_ENOUGH])
     first, one = totals(recipe, steps=30)
     again, two = totals(recipe, steps=30)
