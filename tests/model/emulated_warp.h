@@ -259,6 +259,7 @@ inline Operand operand(const void* shared, int along_k, int along_n) {
 }
 struct Product {
   std::vector<float*> c;  // of each n-tile four numbers
+  bool add;  // to what was there
   const word* a[4];
   Operand b;
   unsigned group;
@@ -278,8 +279,8 @@ inline void fail(const char* what) {
   fprintf(stderr, "%s\n", what);
   abort();
 }
-inline void start_products(std::vector<float*> c, const word& a0, const word& a1, const word& a2, const word& a3,
-                           Operand b) {
+inline void start_products(std::vector<float*> c, bool add, const word& a0, const word& a1, const word& a2,
+                           const word& a3, Operand b) {
   Flight& flight = flights[threadIdx.x];
   if (!flight.is_open) fail("a product without before_products");
   for (float* four : c)
@@ -289,16 +290,18 @@ inline void start_products(std::vector<float*> c, const word& a0, const word& a1
       if (!is_known) flight.results.push_back({four + k, four[k]});
       four[k] = NAN;
     }
-  flight.products.push_back({c, {&a0, &a1, &a2, &a3}, b, flight.group});
+  flight.products.push_back({c, add, {&a0, &a1, &a2, &a3}, b, flight.group});
 }
+template <bool ADD = true>
 inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_products(tiles, a0, a1, a2, a3, b);
+  start_products(tiles, ADD, a0, a1, a2, a3, b);
 }
+template <bool ADD = true>
 inline void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2, const word& a3,
                       Operand b) {
-  start_products({c, d}, a0, a1, a2, a3, b);
+  start_products({c, d}, ADD, a0, a1, a2, a3, b);
 }
 inline void meet_group() {
   if (threadIdx.x / 128 >= emulator.groups.size()) fail("products need four warps");
@@ -343,6 +346,7 @@ inline void wait_for_products() {
           float* place = product.c[q] + 2 * r + h;
           auto result = flight.results.begin();
           while (result->first != place) result++;
+          if (!product.add) result->second = 0;
           for (int k = 0; k < 16; k++)
             result->second += half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2) * b[k];
         }

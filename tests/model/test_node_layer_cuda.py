@@ -11,7 +11,7 @@ import torch
 from emulated import Emulated, off
 from torch import Tensor
 
-from georoutenet.model import fused, node_layer_cuda
+from georoutenet.model import fused, native, node_layer_cuda
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet
@@ -20,16 +20,19 @@ from georoutenet.model.layers import linear_maps
 LAYERS = 3
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("node_layer.cu", tmp_path_factory.mktemp("node_layer"))
+@pytest.fixture(scope="module", params=[2, 4], ids=["", "hopper"])
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Emulated]:
+    folder, warps = tmp_path_factory.mktemp("node_layer"), request.param
+    return warps, Emulated("node_layer.cu", folder, warps=warps, hopper=warps == 4)
 
 
 @pytest.fixture
-def _emulated(kernels: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_layer_cuda, "FORWARD", {2: partial(kernels, "node_forward")})
-    monkeypatch.setattr(node_layer_cuda, "BACKWARD", {2: partial(kernels, "node_backward")})
-    monkeypatch.setattr(node_layer_cuda, "_warps", lambda rows, device: 2)
+def _emulated(kernels: tuple[int, Emulated], monkeypatch: pytest.MonkeyPatch) -> None:
+    warps, emulated = kernels
+    monkeypatch.setattr(native, "hopper", lambda device: warps == 4)
+    monkeypatch.setattr(node_layer_cuda, "FORWARD", {warps: partial(emulated, "node_forward")})
+    monkeypatch.setattr(node_layer_cuda, "BACKWARD", {warps: partial(emulated, "node_backward")})
+    monkeypatch.setattr(node_layer_cuda, "_warps", lambda rows, device: warps)
 
 
 def make_net() -> GeoRouteNet:
@@ -125,9 +128,14 @@ def test_scores_with_the_tower() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("hopper", [False, True])
 @pytest.mark.parametrize(("batch", "n"), [(1, 5), (3, 63), (64, 50), (512, 50)])
-def test_on_the_device(batch: int, n: int) -> None:
+def test_on_the_device(batch: int, n: int, hopper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where four warps multiply together."""
+    monkeypatch.setattr(native, "HOPPER", hopper)
     states = torch.empty(1, 128, dtype=torch.bfloat16, device="cuda")
-    if not node_layer_cuda.fits(PolicyConfig(layers=LAYERS), states):
-        pytest.skip("no CUDA kernels on this device")
+    if native.hopper(states.device) != hopper or not node_layer_cuda.fits(
+        PolicyConfig(layers=LAYERS), states
+    ):
+        pytest.skip("no such CUDA kernels on this device")
     compare(batch, n, "cuda")

@@ -24,21 +24,23 @@ struct Stream {
     commit_copies();
     number++;
   }
-  // The lane's fragments of the next matrix.
-  __device__ __forceinline__ const uint4* next() {
+  // The next matrix; somebody calls `fetch` before the one after it.
+  __device__ __forceinline__ Matrix next() {
     wait_for_copies();
+    publish();
     __syncthreads();  // every thread's copies are there, and nobody reads the matrix before any more
-    fetch();
-    return buffers + number % 2 * FRAGMENTS + threadIdx.x % 32;
+    return matrix_in(buffers + (number + 1) % 2 * FRAGMENTS);
+  }
+  // acc += x times the next matrix
+  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
+    Matrix b = next();
+    if (TOGETHER == 1) fetch();
+    start(acc, x, b);
+    if (TOGETHER > 1) fetch();
+    finish(acc, x);
   }
 };
 
-__device__ __forceinline__ void clear(float (&acc)[16][4]) {
-#pragma unroll
-  for (int q = 0; q < 16; q++)
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[q][k] = 0;
-}
 __device__ __forceinline__ int feature_of(int q, int t) { return 32 * (q / 4) + 8 * t + 2 * (q % 4); }
 __device__ __forceinline__ void narrow(word (&x)[2][16], const float (&acc)[16][4]) {
 #pragma unroll
@@ -75,6 +77,52 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
     for (int h = 0; h < 2; h++) acc[q][2 * r + h] = (acc[q][2 * r + h] - mean) * scale;
   return scale;
 }
+// acc = for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
+// matrix.
+__device__ __forceinline__ void average_edges(float (&acc)[16][4], Stream& stream, const uint4* row0,
+                                              const uint4* row1) {
+  constexpr int AHEAD = 4;  // heads on their way
+  word e[AHEAD][2][16];
+#pragma unroll
+  for (int h = 0; h < AHEAD; h++) take(e[h][0], row0 + 16 * h, 4), take(e[h][1], row1 + 16 * h, 4);
+  Matrix b = stream.next();
+  stream.fetch();
+#pragma unroll
+  for (int h = 0; h < 8; h++) {
+    word(&x)[2][16] = e[h % AHEAD];
+#ifdef HOPPER
+    before_products();
+    start_mma<false>(acc[2 * h], acc[2 * h + 1], x[0][0], x[1][0], x[0][1], x[1][1], b + h * (2 * 128 / 16));
+#pragma unroll
+    for (int k = 1; k < 8; k++)
+      start_mma(acc[2 * h], acc[2 * h + 1], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1],
+                b + k * (32 * 128 / 16) + h * (2 * 128 / 16));
+    commit_products();
+    if (h == 0) continue;
+    wait_for_products<1>();
+    int done = h - 1;
+    hold(e[done % AHEAD]);
+#else
+#pragma unroll
+    for (int k = 0; k < 4; k++) acc[2 * h][k] = acc[2 * h + 1][k] = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      uint4 b0 = b[(8 * h + c) * 32], b1 = b[(8 * h + 4 + c) * 32];
+      mma(acc[2 * h], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b0.x, b0.y);
+      mma(acc[2 * h + 1], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b1.x, b1.y);
+      mma(acc[2 * h], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b0.z, b0.w);
+      mma(acc[2 * h + 1], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b1.z, b1.w);
+    }
+    int done = h;
+#endif
+    if (done + AHEAD >= 8) continue;
+    take(e[done % AHEAD][0], row0 + 16 * (done + AHEAD), 4);
+    take(e[done % AHEAD][1], row1 + 16 * (done + AHEAD), 4);
+  }
+#ifdef HOPPER
+  finish(acc, e[7 % AHEAD]);
+#endif
+}
 __device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tangent(0.5f * x), 0.5f); }
 
 #ifdef NODE_FORWARD_WARPS
@@ -101,22 +149,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
   word x[2][16];
 
   // Eq. node_message. Word 2 h + u of a row is features 16 h + 4 t + 2 u + (0, 1): four of head h.
-  const uint4* fragments = stream.next();
-  clear(acc);
-#pragma unroll
-  for (int h = 0; h < 8; h++) {
-    word e[2][16];
-    take(e[0], edges + piece(row[0] * 8 + h, at.t), 4);
-    take(e[1], edges + piece(row[1] * 8 + h, at.t), 4);
-#pragma unroll
-    for (int c = 0; c < 4; c++)
-#pragma unroll
-      for (int q = 2 * h; q < 2 * h + 2; q++) {
-        uint4 b = fragments[(q * 4 + c) * 32];
-        mma(acc[q], e[0][4 * c], e[1][4 * c], e[0][4 * c + 1], e[1][4 * c + 1], b.x, b.y);
-        mma(acc[q], e[0][4 * c + 2], e[1][4 * c + 2], e[0][4 * c + 3], e[1][4 * c + 3], b.z, b.w);
-      }
-  }
+  average_edges(acc, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -128,22 +161,19 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
         ((uint2*)(kept + (size_t)MESSAGE * rows * 16))[(size_t)row[r] * 32 + 4 * h + at.t] =
             make_uint2(x[r][2 * h], x[r][2 * h + 1]);
     }
-  fragments = stream.next();
   clear(acc);
-  multiply(acc, x, fragments);
+  stream.multiply(acc, x);
   narrow(x, acc);
   keep(NODE, x);
 
   // Eqs. residual_attention and residual_mix.
   word query[2][16];
-  fragments = stream.next();
   clear(acc);
-  multiply(acc, x, fragments);
+  stream.multiply(acc, x);
   narrow(query, acc);
   keep(QUERY, query);
-  fragments = stream.next();
   clear(acc);
-  multiply(acc, query, fragments);
+  stream.multiply(acc, query);
   narrow(query, acc);
   keep(PROJECTED, query);
   float share[PAST][2];
@@ -201,14 +231,13 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
     word product[2][16];
 #pragma unroll
     for (int quarter = 0; quarter < 2; quarter++) {
-      fragments = stream.next();
       float both[16][4];
 #pragma unroll
       for (int q = 0; q < 16; q++)
 #pragma unroll
         for (int k = 0; k < 4; k++)
           both[q][k] = vector[(q < 8 ? GATE : VALUE) + 128 * half + feature_of(8 * quarter + q % 8, at.t) + k % 2];
-      multiply(both, x, fragments);
+      stream.multiply(both, x);
 #pragma unroll
       for (int r = 0; r < 2; r++) {
 #pragma unroll
@@ -231,8 +260,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
         }
       }
     }
-    fragments = stream.next();
-    multiply(acc, product, fragments);
+    stream.multiply(acc, product);
   }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -255,12 +283,11 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
   // What edges and the following layer read of the nodes.
 #pragma unroll 1
   for (int o = 0; o < outputs; o++) {
-    fragments = stream.next();
 #pragma unroll
     for (int q = 0; q < 16; q++)
 #pragma unroll
       for (int k = 0; k < 4; k++) acc[q][k] = vector[MAPS + 128 * o + feature_of(q, at.t) + k % 2];
-    multiply(acc, x, fragments);
+    stream.multiply(acc, x);
     narrow(query, acc);
 #pragma unroll
     for (int r = 0; r < 2; r++)
@@ -269,11 +296,11 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
 }
 #endif
 
-// From the gradient of y * gamma + beta, y normalized, to that of what was normalized. Adds to the lane's share of the
-// gradients of gamma and beta; `inside` rows alone count.
+// From the gradient of y * gamma + beta, y normalized, to that of what was normalized. Writes the warp's sums, which are
+// the gradients of gamma and beta: `inside` rows alone count.
 __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* const (&y)[2], const float* gamma,
                                               const float (&scale)[2], const bool (&inside)[2], Lane at,
-                                              float (&total)[8]) {
+                                              float* sums) {
   word x[2][16], v[32];
   take(x[0], y[0], 4);
   take(x[1], y[1], 4);
@@ -292,7 +319,10 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
   scatter<8>(v, at.g);
   scatter<4>(v, at.g);
 #pragma unroll
-  for (int k = 0; k < 4; k++) total[2 * k] += low(v[k]), total[2 * k + 1] += high(v[k]);
+  for (int k = 0; k < 4; k++) {  // word 4 g + k of 32
+    int index = 4 * at.g + k;
+    *(float2*)(sums + index / 16 * WIDTH + feature_of(index % 16, at.t)) = make_float2(low(v[k]), high(v[k]));
+  }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float sum = 0, along = 0;
@@ -339,7 +369,8 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
       if (inside[r]) put(gradients + (size_t)row[r] * (COLUMNS / 8) + column / 8 + at.t, x[r]);
   };
   float acc[16][4];
-  float total1[8] = {}, total2[8] = {};
+  float* sums = vector + 4 * WIDTH;  // for each warp: gamma1, beta1, gamma2, beta2
+  float* mine = sums + threadIdx.x / 32 * 512;
   word x[2][16];
 
   // The gradient of the new state: from the start attention, from later layers, and through its maps.
@@ -359,12 +390,12 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
       take(x[0], of_maps[o] + piece(row[0], at.t), 4);
       take(x[1], of_maps[o] + piece(row[1], at.t), 4);
       write(OF_MAPS + 128 * o, x);
-      multiply(acc, x, stream.next());
+      stream.multiply(acc, x);
     }
   {
     const uint4* y[2] = {slab(NORM2, 0), slab(NORM2, 1)};
     float scale[2] = {scales[2 * row[0] + 1], scales[2 * row[1] + 1]};
-    norm_backward(acc, y, vector + GAMMA2, scale, inside, at, total2);
+    norm_backward(acc, y, vector + GAMMA2, scale, inside, at, mine + 256);
   }
 
   // Eq. swiglu, half by half.
@@ -375,7 +406,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
     float inner[16][4];
     word of_gate[2][16], of_value[2][16];
     clear(inner);
-    multiply(inner, x, stream.next());
+    stream.multiply(inner, x);
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -406,13 +437,13 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
       }
     write(OF_GATE + 128 * half, of_gate);
     write(OF_VALUE + 128 * half, of_value);
-    multiply(acc, of_gate, stream.next());
-    multiply(acc, of_value, stream.next());
+    stream.multiply(acc, of_gate);
+    stream.multiply(acc, of_value);
   }
   {
     const uint4* y[2] = {slab(NORM1, 0), slab(NORM1, 1)};
     float scale[2] = {scales[2 * row[0]], scales[2 * row[1]]};
-    norm_backward(acc, y, vector + GAMMA1, scale, inside, at, total1);
+    norm_backward(acc, y, vector + GAMMA1, scale, inside, at, mine);
   }
 
   // Eqs. residual_attention and residual_mix.
@@ -453,47 +484,58 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
   narrow(x, inner);
   write(OF_PROJECTED, x);
   clear(inner);
-  multiply(inner, x, stream.next());
+  stream.multiply(inner, x);
   narrow(x, inner);
   write(OF_QUERY, x);
-  multiply(acc, x, stream.next());
+  stream.multiply(acc, x);
 
   // Eq. node_message.
   narrow(x, acc);
   write(OF_NODE, x);
   clear(acc);
-  multiply(acc, x, stream.next());
+  stream.multiply(acc, x);
   narrow(x, acc);  // features by heads, as in the forward pass
-  const uint4* fragments = stream.next();
 #pragma unroll
-  for (int h = 0; h < 8; h++) {
+  for (int h = 0; h < 8; h++)
 #pragma unroll
     for (int r = 0; r < 2; r++)
       if (inside[r]) of_values[(size_t)row[r] * 32 + 4 * h + at.t] = make_uint2(x[r][2 * h], x[r][2 * h + 1]);
-    clear(acc);
+  // A head's 16 features times its rows of the matrix; one head's product while the one before is written.
+  Matrix b = stream.next();
+  float of_head[2][16][4];
+  auto start_head = [&](int h) {
+#ifdef HOPPER
+    before_products();
+    start_mma<false>(of_head[h % 2], x[0][2 * h], x[1][2 * h], x[0][2 * h + 1], x[1][2 * h + 1], b + h * (32 * 128 / 16));
+    commit_products();
+#else
+    clear(of_head[h % 2]);
 #pragma unroll
     for (int q = 0; q < 8; q++) {
-      uint4 b = fragments[(h * 8 + q) * 32];
-      mma(acc[2 * q], x[0][2 * h], x[1][2 * h], x[0][2 * h + 1], x[1][2 * h + 1], b.x, b.y);
-      mma(acc[2 * q + 1], x[0][2 * h], x[1][2 * h], x[0][2 * h + 1], x[1][2 * h + 1], b.z, b.w);
+      uint4 b2 = b[(h * 8 + q) * 32];
+      mma(of_head[h % 2][2 * q], x[0][2 * h], x[1][2 * h], x[0][2 * h + 1], x[1][2 * h + 1], b2.x, b2.y);
+      mma(of_head[h % 2][2 * q + 1], x[0][2 * h], x[1][2 * h], x[0][2 * h + 1], x[1][2 * h + 1], b2.z, b2.w);
     }
+#endif
+  };
+  start_head(0);
+#pragma unroll
+  for (int h = 0; h < 8; h++) {
+    if (h < 7) start_head(h + 1);
+#ifdef HOPPER
+    if (h < 7)
+      wait_for_products<1>();
+    else
+      wait_for_products();
+    hold(of_head[h % 2]);
+#endif
     word e[2][16];
-    narrow(e, acc);
+    narrow(e, of_head[h % 2]);
 #pragma unroll
     for (int r = 0; r < 2; r++)
       if (inside[r]) put(of_edges + piece(row[r] * 8 + h, at.t), e[r]);
   }
 
-  // The block's sums for gamma1, beta1, gamma2, beta2; word k of lane (g, t) is word 4 g + k of 32.
-  __syncthreads();
-  float* sums = (float*)shared;
-  float* mine = sums + threadIdx.x / 32 * 512;
-#pragma unroll
-  for (int k = 0; k < 8; k++) {
-    int index = 4 * at.g + k / 2, place = index / 16 * WIDTH + feature_of(index % 16, at.t) + k % 2;
-    mine[place] = total1[k];
-    mine[256 + place] = total2[k];
-  }
   __syncthreads();
   for (int f = threadIdx.x; f < 512; f += blockDim.x) {
     float sum = 0;

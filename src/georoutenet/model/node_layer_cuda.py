@@ -29,21 +29,33 @@ if TYPE_CHECKING:
 
 VECTORS = 14 * WIDTH
 COLUMNS = 13 * WIDTH
-SHARED = 2 * MATRIX + 4 * VECTORS
 # Blocks of few rows for small batches, so that all multiprocessors have work.
-FORWARD = {warps: Kernel("node_layer.cu", "node_forward", warps=warps, shared=SHARED) for warps in (2, 8)}
-BACKWARD = {warps: Kernel("node_layer.cu", "node_backward", warps=warps, shared=SHARED) for warps in (2, 8)}
+FORWARD, BACKWARD = (
+    {
+        warps: Kernel(
+            "node_layer.cu", name, warps=warps, shared=2 * MATRIX + 4 * floats(warps), groups=warps > 2
+        )
+        for warps in (2, 4, 8)
+    }
+    for name, floats in (
+        ("node_forward", lambda _: VECTORS),
+        ("node_backward", lambda w: 4 * WIDTH * (1 + w)),
+    )
+)
 PAST = 6  # states of a node that a layer may look back on
 
 
 def fits(config: PolicyConfig, states: Tensor) -> bool:
     """Whether the kernels take this model and such states."""
     sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
-    return sizes and native.fits(states, FORWARD[8], FORWARD[2], BACKWARD[8], BACKWARD[2])
+    few = 4 if native.hopper(states.device) else 2
+    return sizes and native.fits(states, FORWARD[8], FORWARD[few], BACKWARD[8], BACKWARD[few])
 
 
 def _warps(rows: int, device: torch.device) -> int:
     places = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    if native.hopper(device):
+        return 8 if rows > 128 * places else 4
     return 8 if rows > 64 * places else 2
 
 
@@ -105,11 +117,11 @@ def _along_heads(c: np.ndarray, t: np.ndarray, i: np.ndarray) -> np.ndarray:
     return 16 * (2 * c + i // 4) + 4 * t + i % 4
 
 
-def _order(*, is_last: bool, backward: bool) -> list[tuple[str, np.ndarray]]:
+def _order(*, is_last: bool, backward: bool, hopper: bool) -> list[tuple[str, np.ndarray]]:
     """The matrices of a pass: for each element of the fragments, its place in the named matrix."""
     q, c, g, t, i = np.ogrid[:16, :4, :8, :4, :8]  # lane 4 g + t
     shape = (16, 4, 8, 4, 8)
-    out, along = _columns(q, g), _along(c, t, i)
+    out, along, by_heads = _columns(q, g), _along(c, t, i), _head_columns(q, g)
 
     def of(name: str, row: np.ndarray, column: np.ndarray) -> tuple[str, np.ndarray]:
         return name, np.broadcast_to(row * MATRICES[name][1] + column, shape).reshape(-1)
@@ -126,16 +138,19 @@ def _order(*, is_last: bool, backward: bool) -> list[tuple[str, np.ndarray]]:
                 of("ffn_value", half + along, out),
             )
         ]
-        # One step of 16 features a head: the places are (head, pair of n-tiles, lane, n-tile and feature).
-        h, pair, g, t, k, i = np.ogrid[:8, :8, :8, :4, :2, :4]
-        edges = (16 * h + 4 * t + i) * WIDTH + _columns(2 * pair + k, g)
+        edges = of("edge_value", _along_heads(c, t, i), out)
+        if not hopper:
+            # One step of 16 features a head: the places are (head, pair of n-tiles, lane, n-tile and feature).
+            h, pair, g, t, k, i = np.ogrid[:8, :8, :8, :4, :2, :4]
+            places = (16 * h + 4 * t + i) * WIDTH + _columns(2 * pair + k, g)
+            edges = ("edge_value", places.reshape(-1))
         return [
             *(of(name, along, out) for name in maps),
             *inner,
             of("residual_key", out, along),
             of("residual_query", along, out),
-            of("output", along, _head_columns(q, np.ogrid[:1, :1, :8][2][..., None, None])),
-            ("edge_value", edges.reshape(-1)),
+            of("output", along, by_heads),
+            edges,
         ]
     inner = []
     for half in halves:
@@ -147,7 +162,7 @@ def _order(*, is_last: bool, backward: bool) -> list[tuple[str, np.ndarray]]:
             inner.append(("ffn_gate+ffn_value", np.concatenate((gate[:8], value[8:])).reshape(-1)))
         inner.append(of("ffn_output", out, half + along))
     return [
-        of("edge_value", _head_columns(q, g), along),
+        of("edge_value", by_heads, along),
         of("output", out, _along_heads(c, t, i)),
         of("residual_query", out, along),
         of("residual_key", along, out),
@@ -156,7 +171,13 @@ def _order(*, is_last: bool, backward: bool) -> list[tuple[str, np.ndarray]]:
     ]
 
 
-def _places(layers: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+def _in_cores(places: np.ndarray) -> np.ndarray:
+    """From the order of fragments to that of cores, 8 x 8 numbers each, as `place` of `tiles.cuh` does it."""
+    # From (q, c, g, t, p, and which of a word) to (c, p, q, g, t, and which of a word).
+    return places.reshape(16, 4, 8, 4, 4, 2).transpose(1, 4, 0, 2, 3, 5).reshape(-1)
+
+
+def _places(layers: int, *, hopper: bool) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
     """Where each layer's fragments, forward and backward, and vectors are in all parameters in a row; a zero
     stands at the end."""
     forward: list[np.ndarray] = []
@@ -174,8 +195,9 @@ def _places(layers: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray
             at[name] = start
             start += BIASES[name]
         for found, is_backward in ((forward, False), (backward, True)):
-            order = _order(is_last=is_last, backward=is_backward)
-            found.append(np.concatenate([_absolute(one, at) for one in order]))
+            order = _order(is_last=is_last, backward=is_backward, hopper=hopper)
+            parts = [_absolute(one, at) for one in order]
+            found.append(np.concatenate([_in_cores(part) if hopper else part for part in parts]))
         places = []
         for name in BIASES:
             if name == "edge_update.bias":
@@ -203,9 +225,9 @@ def _count(layers: int) -> int:
 
 
 @cache
-def _indices(layers: int, device: torch.device) -> tuple[Tensor, Tensor, list[int]]:
+def _indices(layers: int, device: torch.device, hopper: bool) -> tuple[Tensor, Tensor, list[int]]:
     """The places on the device: of all fragments in a row, of the vectors, and where each part begins."""
-    forward, backward, vectors = _places(layers)
+    forward, backward, vectors = _places(layers, hopper=hopper)
     parts = [part for pair in zip(forward, backward, strict=True) for part in pair]
     starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
     places = torch.from_numpy(np.concatenate(parts).astype(np.int32)).to(device)
@@ -227,7 +249,8 @@ class Tower:
         with torch.no_grad():
             every = [parameter.reshape(-1) for parameters in self.parameters for parameter in parameters]
             flat = torch.cat([*every, first.new_zeros(1, dtype=torch.float32)])
-            places, of_vectors, self.starts = _indices(self.layers, first.device)
+            hopper = native.hopper(first.device)
+            places, of_vectors, self.starts = _indices(self.layers, first.device, hopper)
             self.fragments = flat.to(first.dtype).index_select(0, places)
             self.vectors = flat.index_select(0, of_vectors.view(-1)).view(of_vectors.shape)
         self.of_history: Tensor | None = None  # gradients of the states from later layers

@@ -45,14 +45,31 @@ __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) 
     place(fragments, k, make_uint4(w[0], w[1], w[2], w[3]));
   }
 }
+__device__ __forceinline__ void clear(float (&acc)[16][4]) {
+#pragma unroll
+  for (int q = 0; q < 16; q++)
+#pragma unroll
+    for (int k = 0; k < 4; k++) acc[q][k] = 0;
+}
 
 #ifdef HOPPER
 constexpr int TOGETHER = 4;  // warps
 typedef Operand Matrix;
 // A matrix for `start`, written by all threads; a barrier lies between `publish` and `start`.
 __device__ __forceinline__ Matrix matrix_in(const uint4* shared) { return operand(shared, 16 * 128, 128); }
-// acc += x b, of which acc is there, and x may change, after `finish`.
+__device__ __forceinline__ void hold(float (&acc)[16][4]) {
+#pragma unroll
+  for (int q = 0; q < 16; q++)
+#pragma unroll
+    for (int k = 0; k < 4; k++) hold(acc[q][k]);
+}
+__device__ __forceinline__ void hold(const word (&x)[2][16]) {
+#pragma unroll
+  for (int q = 0; q < 16; q++) hold(x[0][q]), hold(x[1][q]);
+}
+// acc += x b: acc is there, and x may change, after `finish`.
 __device__ __forceinline__ void start(float (&acc)[16][4], const word (&x)[2][16], Matrix b) {
+  hold(acc);
   before_products();
 #pragma unroll
   for (int k = 0; k < 8; k++)
@@ -61,12 +78,8 @@ __device__ __forceinline__ void start(float (&acc)[16][4], const word (&x)[2][16
 }
 __device__ __forceinline__ void finish(float (&acc)[16][4], const word (&x)[2][16]) {
   wait_for_products();
-#pragma unroll
-  for (int q = 0; q < 16; q++) {
-    hold(x[0][q]), hold(x[1][q]);
-#pragma unroll
-    for (int k = 0; k < 4; k++) hold(acc[q][k]);
-  }
+  hold(acc);
+  hold(x);
 }
 #else
 constexpr int TOGETHER = 1;

@@ -102,11 +102,13 @@ __device__ __forceinline__ Operand operand(const void* shared, int along_k, int 
   return (start & 0x3ffffu) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
 }
 // c (64 x 128) += a (64 x 16) b (16 x 128), on its way until waited for: nobody touches c, changes a or b before.
+// Without ADD, c = a b; it still is given, so that it stays where it is.
+template <bool ADD = true>
 __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2,
                                           const word& a3, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
-      "setp.ne.b32 p, 1, 0;\n\t"
+      "setp.ne.b32 p, %69, 0;\n\t"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
       "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
@@ -129,20 +131,21 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, con
         "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
         "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
         "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD));
 }
 // c (64 x 16) += a (64 x 16) b (16 x 16)
+template <bool ADD = true>
 __device__ __forceinline__ void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2,
                                           const word& a3, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
-      "setp.ne.b32 p, 1, 0;\n\t"
+      "setp.ne.b32 p, %13, 0;\n\t"
       "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7}, "
       "{%8,%9,%10,%11}, %12, p, 1, 1, 0;}"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD));
 }
 // Before the first product, and after c or a was touched.
 __device__ __forceinline__ void before_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
