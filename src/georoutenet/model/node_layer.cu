@@ -9,38 +9,42 @@ enum Kept { MESSAGE, NODE, QUERY, PROJECTED, HIDDEN, NORM1, NORM2 };  // slabs o
 constexpr int OF_MAPS = 0, OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_NODE = 1280, OF_QUERY = 1408,
               OF_PROJECTED = 1536, COLUMNS = 1664;
 
-// Matrices pass through shared memory one after the other, the next one on its way while one is used.
+// Matrices pass through shared memory one after the other, the next ones on their way while one is used.
+constexpr int BUFFERS = 3;
 struct Stream {
   const uint4* from;
   uint4* buffers;
   int count, number;
   __device__ Stream(const uint4* from, uint4* buffers, int count) : from(from), buffers(buffers), count(count), number(0) {
-    fetch();
+    for (int k = 0; k < BUFFERS - 1; k++) fetch();
   }
+  __device__ __forceinline__ uint4* buffer(int number) { return buffers + number % BUFFERS * FRAGMENTS; }
   __device__ __forceinline__ void fetch() {
     if (number < count)
-      for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x)
-        copy16(buffers + number % 2 * FRAGMENTS + k, from + number * FRAGMENTS + k);
+      for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) copy16(buffer(number) + k, from + number * FRAGMENTS + k);
     commit_copies();
     number++;
   }
   // The next matrix; somebody calls `fetch` before the one after it.
   __device__ __forceinline__ Matrix next() {
-    wait_for_copies();
+    wait_for_copies<BUFFERS - 2>();
     publish();
     __syncthreads();  // every thread's copies are there, and nobody reads the matrix before any more
-    return matrix_in(buffers + (number + 1) % 2 * FRAGMENTS);
+    return matrix_in(buffer(number - BUFFERS + 1));
   }
-  // acc += x times the next matrix
-  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
+  // acc += x times the next matrix; `meanwhile` does not touch acc, nor change x.
+  template <class Work>
+  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
     Matrix b = next();
-    if (TOGETHER == 1) fetch();
+    if (TOGETHER == 1) fetch(), meanwhile();
     start(acc, x, b);
-    if (TOGETHER > 1) fetch();
+    if (TOGETHER > 1) fetch(), meanwhile();
     finish(acc, x);
   }
+  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
+    multiply(acc, x, [] {});
+  }
 };
-
 __device__ __forceinline__ int feature_of(int q, int t) { return 32 * (q / 4) + 8 * t + 2 * (q % 4); }
 __device__ __forceinline__ void narrow(word (&x)[2][16], const float (&acc)[16][4]) {
 #pragma unroll
@@ -131,7 +135,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
              const uint4* h4, const uint4* h5, const uint4* weights, const float* vectors, uint4* kept, uint4* gates,
              float* shares, float* scales, uint4* state, uint4* maps, int past, int outputs, int rows) {
   extern __shared__ uint4 shared[];
-  float* vector = (float*)(shared + 2 * FRAGMENTS);
+  float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < VECTORS; k += blockDim.x) vector[k] = vectors[k];
   Stream stream(weights, shared, 10 + outputs);
   Lane at;
@@ -164,16 +168,14 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
   clear(acc);
   stream.multiply(acc, x);
   narrow(x, acc);
-  keep(NODE, x);
 
   // Eqs. residual_attention and residual_mix.
   word query[2][16];
   clear(acc);
-  stream.multiply(acc, x);
+  stream.multiply(acc, x, [&] { keep(NODE, x); });
   narrow(query, acc);
-  keep(QUERY, query);
   clear(acc);
-  stream.multiply(acc, query);
+  stream.multiply(acc, query, [&] { keep(QUERY, query); });
   narrow(query, acc);
   keep(PROJECTED, query);
   float share[PAST][2];
@@ -353,7 +355,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
               uint4* products, uint2* of_values, uint4* of_edges, float* of_norms, int past, int outputs, int is_last,
               int rows) {
   extern __shared__ uint4 shared[];
-  float* vector = (float*)(shared + 2 * FRAGMENTS);
+  float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < 4 * WIDTH; k += blockDim.x) vector[k] = vectors[k];
   Stream stream(weights, shared, outputs + 10);
   Lane at;
@@ -435,10 +437,8 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
           products[(size_t)row[r] * 32 + 16 * half + 4 * c + at.t] =
               make_uint4(product[0], product[1], product[2], product[3]);
       }
-    write(OF_GATE + 128 * half, of_gate);
-    write(OF_VALUE + 128 * half, of_value);
-    stream.multiply(acc, of_gate);
-    stream.multiply(acc, of_value);
+    stream.multiply(acc, of_gate, [&] { write(OF_GATE + 128 * half, of_gate); });
+    stream.multiply(acc, of_value, [&] { write(OF_VALUE + 128 * half, of_value); });
   }
   {
     const uint4* y[2] = {slab(NORM1, 0), slab(NORM1, 1)};
@@ -482,18 +482,15 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
       }
   }
   narrow(x, inner);
-  write(OF_PROJECTED, x);
   clear(inner);
-  stream.multiply(inner, x);
+  stream.multiply(inner, x, [&] { write(OF_PROJECTED, x); });
   narrow(x, inner);
-  write(OF_QUERY, x);
-  stream.multiply(acc, x);
+  stream.multiply(acc, x, [&] { write(OF_QUERY, x); });
 
   // Eq. node_message.
   narrow(x, acc);
-  write(OF_NODE, x);
   clear(acc);
-  stream.multiply(acc, x);
+  stream.multiply(acc, x, [&] { write(OF_NODE, x); });
   narrow(x, acc);  // features by heads, as in the forward pass
 #pragma unroll
   for (int h = 0; h < 8; h++)

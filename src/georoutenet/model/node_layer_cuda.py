@@ -33,7 +33,7 @@ COLUMNS = 13 * WIDTH
 FORWARD, BACKWARD = (
     {
         warps: Kernel(
-            "node_layer.cu", name, warps=warps, shared=2 * MATRIX + 4 * floats(warps), groups=warps > 2
+            "node_layer.cu", name, warps=warps, shared=3 * MATRIX + 4 * floats(warps), groups=warps > 2
         )
         for warps in (2, 4, 8)
     }
@@ -140,7 +140,7 @@ def _order(*, is_last: bool, backward: bool, hopper: bool) -> list[tuple[str, np
         ]
         edges = of("edge_value", _along_heads(c, t, i), out)
         if not hopper:
-            # One step of 16 features a head: the places are (head, pair of n-tiles, lane, n-tile and feature).
+            # A step of 16 features a head: the places are (head, pair of n-tiles, lane, n-tile and feature).
             h, pair, g, t, k, i = np.ogrid[:8, :8, :8, :4, :2, :4]
             places = (16 * h + 4 * t + i) * WIDTH + _columns(2 * pair + k, g)
             edges = ("edge_value", places.reshape(-1))
