@@ -11,6 +11,7 @@ constexpr int OF_MAPS = 0, OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_N
 
 // Matrices pass through shared memory one after the other, the next ones on their way while one is used.
 constexpr int BUFFERS = 3;
+template <int THREADS>
 struct Stream {
   const uint4* from;
   uint4* buffers;
@@ -20,8 +21,12 @@ struct Stream {
   }
   __device__ __forceinline__ uint4* buffer(int number) { return buffers + number % BUFFERS * FRAGMENTS; }
   __device__ __forceinline__ void fetch() {
-    if (number < count)
-      for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) copy16(buffer(number) + k, from + number * FRAGMENTS + k);
+    if (number < count) {
+      uint4* to = buffer(number) + threadIdx.x;
+      const uint4* mine = from + number * FRAGMENTS + threadIdx.x;
+#pragma unroll
+      for (int k = 0; k < FRAGMENTS; k += THREADS) copy16(to + k, mine + k);
+    }
     commit_copies();
     number++;
   }
@@ -66,6 +71,23 @@ __device__ __forceinline__ void add(float (&acc)[16][4], const word (&x)[16], in
     acc[q][2 * r + 1] = fmaf(factor, high(x[q]), acc[q][2 * r + 1]);
   }
 }
+// Calls use(l, rows) for the first `past` states of the lane's two rows, the next one on its way.
+template <class Use>
+__device__ __forceinline__ void over_history(const uint4* const (&history)[PAST], int past, const int (&row)[2], int t,
+                                             Use use) {
+  word h[2][2][16];
+  take(h[0][0], history[0] + piece(row[0], t), 4);
+  take(h[0][1], history[0] + piece(row[1], t), 4);
+#pragma unroll
+  for (int l = 0; l < PAST; l++)
+    if (l < past) {
+      if (l + 1 < past) {
+        take(h[(l + 1) % 2][0], history[(l + 1) % PAST] + piece(row[0], t), 4);
+        take(h[(l + 1) % 2][1], history[(l + 1) % PAST] + piece(row[1], t), 4);
+      }
+      use(l, h[l % 2]);
+    }
+}
 // acc = normalized acc of row r; returns the scale.
 __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
   float sum = 0, square = 0;
@@ -83,7 +105,8 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
 }
 // acc = for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
 // matrix.
-__device__ __forceinline__ void average_edges(float (&acc)[16][4], Stream& stream, const uint4* row0,
+template <int THREADS>
+__device__ __forceinline__ void average_edges(float (&acc)[16][4], Stream<THREADS>& stream, const uint4* row0,
                                               const uint4* row1) {
   constexpr int AHEAD = 4;  // heads on their way
   word e[AHEAD][2][16];
@@ -131,13 +154,15 @@ __device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tangent(0.
 
 #ifdef NODE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_FORWARD_WARPS * 32, 1)
-node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3,
-             const uint4* h4, const uint4* h5, const uint4* weights, const float* vectors, uint4* kept, uint4* gates,
-             float* shares, float* scales, uint4* state, uint4* maps, int past, int outputs, int rows) {
+node_forward(const uint2* __restrict__ values, const uint4* __restrict__ edges, const uint4* __restrict__ h0,
+             const uint4* __restrict__ h1, const uint4* __restrict__ h2, const uint4* __restrict__ h3,
+             const uint4* __restrict__ h4, const uint4* __restrict__ h5, const uint4* __restrict__ weights,
+             const float* __restrict__ vectors, uint4* kept, uint4* gates, float* shares, float* scales, uint4* state,
+             uint4* maps, int past, int outputs, int rows) {
   extern __shared__ uint4 shared[];
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < VECTORS; k += blockDim.x) vector[k] = vectors[k];
-  Stream stream(weights, shared, 10 + outputs);
+  Stream<NODE_FORWARD_WARPS * 32> stream(weights, shared, 10 + outputs);
   Lane at;
   const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -153,18 +178,24 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
   word x[2][16];
 
   // Eq. node_message. Word 2 h + u of a row is features 16 h + 4 t + 2 u + (0, 1): four of head h.
-  average_edges(acc, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
     for (int h = 0; h < 8; h++) {
       uint2 v = values[(size_t)row[r] * 32 + 4 * h + at.t];
-      x[r][2 * h] = pack(acc[2 * h][2 * r] + low(v.x), acc[2 * h][2 * r + 1] + high(v.x));
-      x[r][2 * h + 1] = pack(acc[2 * h + 1][2 * r] + low(v.y), acc[2 * h + 1][2 * r + 1] + high(v.y));
-      if (inside[r])
-        ((uint2*)(kept + (size_t)MESSAGE * rows * 16))[(size_t)row[r] * 32 + 4 * h + at.t] =
-            make_uint2(x[r][2 * h], x[r][2 * h + 1]);
+      x[r][2 * h] = v.x, x[r][2 * h + 1] = v.y;
     }
+  average_edges(acc, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+#pragma unroll
+    for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r] + low(x[r][q]), acc[q][2 * r + 1] + high(x[r][q]));
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+    if (inside[r])
+#pragma unroll
+      for (int h = 0; h < 8; h++)
+        ((uint2*)slab(MESSAGE, r))[4 * h - at.t] = make_uint2(x[r][2 * h], x[r][2 * h + 1]);
   clear(acc);
   stream.multiply(acc, x);
   narrow(x, acc);
@@ -178,37 +209,34 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0, const uin
   stream.multiply(acc, query, [&] { keep(QUERY, query); });
   narrow(query, acc);
   keep(PROJECTED, query);
-  float share[PAST][2];
+  float share[PAST][2], largest[2] = {-1e30f, -1e30f}, total[2] = {};
+  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      share[l][r] = dot(acc, h[r], r) * 0.08838834764831845f;  // 1 / sqrt(128)
+      largest[r] = fmaxf(largest[r], share[l][r]);
+    }
+  });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float largest = -1e30f, total = 0;
+#pragma unroll
+    for (int l = 0; l < PAST; l++)
+      if (l < past) share[l][r] = __expf(share[l][r] - largest[r]), total[r] += share[l][r];
 #pragma unroll
     for (int l = 0; l < PAST; l++)
       if (l < past) {
-        take(query[0], history[l] + piece(row[r], at.t), 4);
-        share[l][r] = dot(acc, query[0], r) * 0.08838834764831845f;  // 1 / sqrt(128)
-        largest = fmaxf(largest, share[l][r]);
-      }
-#pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) share[l][r] = __expf(share[l][r] - largest), total += share[l][r];
-#pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) {
-        share[l][r] /= total;
+        share[l][r] /= total[r];
         if (inside[r] && at.t == 0) shares[row[r] * 8 + l] = share[l][r];
       }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
 #pragma unroll
     for (int q = 0; q < 16; q++) acc[q][2 * r] = low(x[r][q]), acc[q][2 * r + 1] = high(x[r][q]);
+  }
+  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
+    add(acc, h[0], 0, share[l][0]);
+    add(acc, h[1], 1, share[l][1]);
+  });
 #pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) {
-        take(query[0], history[l] + piece(row[r], at.t), 4);
-        add(acc, query[0], r, share[l][r]);
-      }
+  for (int r = 0; r < 2; r++) {
     float scale = normalize(acc, r);
     if (inside[r] && at.t == 0) scales[2 * row[r]] = scale;
   }
@@ -348,16 +376,18 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
 
 #ifdef NODE_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_BACKWARD_WARPS * 32, 1)
-node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3, const uint4* h4, const uint4* h5,
-              const uint4* weights, const float* vectors, const uint4* kept, const uint4* gates, const float* shares,
-              const float* scales, const uint4* of_state, const uint4* of_map0, const uint4* of_map1,
-              const uint4* of_map2, const uint4* of_map3, const uint4* of_map4, uint4* of_history, uint4* gradients,
-              uint4* products, uint2* of_values, uint4* of_edges, float* of_norms, int past, int outputs, int is_last,
-              int rows) {
+node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const uint4* __restrict__ h2,
+              const uint4* __restrict__ h3, const uint4* __restrict__ h4, const uint4* __restrict__ h5,
+              const uint4* __restrict__ weights, const float* __restrict__ vectors, const uint4* __restrict__ kept,
+              const uint4* __restrict__ gates, const float* __restrict__ shares, const float* __restrict__ scales,
+              const uint4* __restrict__ of_state, const uint4* __restrict__ of_map0, const uint4* __restrict__ of_map1,
+              const uint4* __restrict__ of_map2, const uint4* __restrict__ of_map3, const uint4* __restrict__ of_map4,
+              uint4* of_history, uint4* gradients, uint4* products, uint2* of_values, uint4* of_edges, float* of_norms,
+              int past, int outputs, int is_last, int rows) {
   extern __shared__ uint4 shared[];
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < 4 * WIDTH; k += blockDim.x) vector[k] = vectors[k];
-  Stream stream(weights, shared, outputs + 10);
+  Stream<NODE_BACKWARD_WARPS * 32> stream(weights, shared, outputs + 10);
   Lane at;
   const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
   const uint4* of_maps[5] = {of_map0, of_map1, of_map2, of_map3, of_map4};
@@ -386,14 +416,21 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2, const uint4* h3
       add(acc, x[r], r, 1.0f);
     }
   }
+  {
+    word of_map[2][2][16];
+    auto take_map = [&](int o) {
+      take(of_map[o % 2][0], of_maps[o] + piece(row[0], at.t), 4);
+      take(of_map[o % 2][1], of_maps[o] + piece(row[1], at.t), 4);
+    };
+    take_map(0);
 #pragma unroll
-  for (int o = 0; o < 5; o++)
-    if (o < outputs) {
-      take(x[0], of_maps[o] + piece(row[0], at.t), 4);
-      take(x[1], of_maps[o] + piece(row[1], at.t), 4);
-      write(OF_MAPS + 128 * o, x);
-      stream.multiply(acc, x);
-    }
+    for (int o = 0; o < 5; o++)
+      if (o < outputs)
+        stream.multiply(acc, of_map[o % 2], [&] {
+          if (o + 1 < outputs) take_map((o + 1) % 5);
+          write(OF_MAPS + 128 * o, of_map[o % 2]);
+        });
+  }
   {
     const uint4* y[2] = {slab(NORM2, 0), slab(NORM2, 1)};
     float scale[2] = {scales[2 * row[0] + 1], scales[2 * row[1] + 1]};
