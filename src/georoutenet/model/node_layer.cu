@@ -37,13 +37,14 @@ struct Stream {
     __syncthreads();  // every thread's copies are there, and nobody reads the matrix before any more
     return matrix_in(buffer(number - BUFFERS + 1));
   }
-  // acc += x times the next matrix; `meanwhile` does not touch acc, nor change x.
+  // acc += x times the next matrix; `meanwhile` does not touch acc, nor change x. What it copies is there with the
+  // matrix BUFFERS - 1 later.
   template <class Work>
   __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
     Matrix b = next();
-    if (TOGETHER == 1) fetch(), meanwhile();
+    if (TOGETHER == 1) meanwhile(), fetch();
     start(acc, x, b);
-    if (TOGETHER > 1) fetch(), meanwhile();
+    if (TOGETHER > 1) meanwhile(), fetch();
     finish(acc, x);
   }
   __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
@@ -405,6 +406,17 @@ node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const 
   float* mine = sums + threadIdx.x / 32 * 512;
   word x[2][16];
 
+  // A half of gates and values, a thread's own pieces; they come with the matrix that is fetched next.
+  uint4* ahead = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane;
+  auto fetch_gates = [&](int half) {
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        copy16(ahead + (8 * r + k) * 32, gates + (size_t)row[r] * 64 + 32 * (k % 2) + 16 * half + 4 * (k / 2) + at.t);
+  };
+  fetch_gates(0);
+
   // The gradient of the new state: from the start attention, from later layers, and through its maps.
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -450,8 +462,7 @@ node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const 
     for (int r = 0; r < 2; r++)
 #pragma unroll
       for (int c = 0; c < 4; c++) {
-        const uint4* from = gates + (size_t)row[r] * 64 + 16 * half + 4 * c + at.t;
-        uint4 gate4 = from[0], value4 = from[32];
+        uint4 gate4 = ahead[(8 * r + 2 * c) * 32], value4 = ahead[(8 * r + 2 * c + 1) * 32];
         word gate[4] = {gate4.x, gate4.y, gate4.z, gate4.w}, value[4] = {value4.x, value4.y, value4.z, value4.w};
         word product[4];
 #pragma unroll
@@ -474,7 +485,10 @@ node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const 
           products[(size_t)row[r] * 32 + 16 * half + 4 * c + at.t] =
               make_uint4(product[0], product[1], product[2], product[3]);
       }
-    stream.multiply(acc, of_gate, [&] { write(OF_GATE + 128 * half, of_gate); });
+    stream.multiply(acc, of_gate, [&] {
+      if (half == 0) fetch_gates(1);
+      write(OF_GATE + 128 * half, of_gate);
+    });
     stream.multiply(acc, of_value, [&] { write(OF_VALUE + 128 * half, of_value); });
   }
   {
@@ -484,38 +498,43 @@ node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const 
   }
 
   // Eqs. residual_attention and residual_mix.
+  float share[PAST][2], change[PAST][2], mean[2] = {};
+  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      share[l][r] = shares[row[r] * 8 + l];
+      change[l][r] = dot(acc, h[r], r);
+      mean[r] = fmaf(share[l][r], change[l][r], mean[r]);
+    }
+  });
   float inner[16][4];
   clear(inner);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float share[PAST], change[PAST], mean = 0;
+    word h[2][16], old[2][16], projected[16];
+    auto to = [&](int l) { return of_history + (size_t)l * rows * 16 + piece(row[r], at.t); };
+    auto read = [&](int l) {
+      take(h[l % 2], history[l] + piece(row[r], at.t), 4);
+      if (is_last)
 #pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) {
-        take(x[0], history[l] + piece(row[r], at.t), 4);
-        share[l] = shares[row[r] * 8 + l];
-        change[l] = dot(acc, x[0], r);
-        mean = fmaf(share[l], change[l], mean);
-      }
-    word projected[16];
+        for (int q = 0; q < 16; q++) old[l % 2][q] = 0;
+      else
+        take(old[l % 2], to(l), 4);
+    };
     take(projected, slab(PROJECTED, r), 4);
+    read(0);
 #pragma unroll
     for (int l = 0; l < PAST; l++)
       if (l < past) {
-        float score = share[l] * (change[l] - mean) * 0.08838834764831845f;  // 1 / sqrt(128)
-        take(x[0], history[l] + piece(row[r], at.t), 4);
-        add(inner, x[0], r, score);
-        uint4* to = of_history + (size_t)l * rows * 16 + piece(row[r], at.t);
-        if (is_last)
-#pragma unroll
-          for (int q = 0; q < 16; q++) x[0][q] = 0;
-        else
-          take(x[0], to, 4);
+        if (l + 1 < past) read((l + 1) % PAST);
+        float score = share[l][r] * (change[l][r] - mean[r]) * 0.08838834764831845f;  // 1 / sqrt(128)
+        add(inner, h[l % 2], r, score);
+        word sum[16];
 #pragma unroll
         for (int q = 0; q < 16; q++)
-          x[0][q] = pack(fmaf(share[l], acc[q][2 * r], fmaf(score, low(projected[q]), low(x[0][q]))),
-                         fmaf(share[l], acc[q][2 * r + 1], fmaf(score, high(projected[q]), high(x[0][q]))));
-        if (inside[r]) put(to, x[0]);
+          sum[q] = pack(fmaf(share[l][r], acc[q][2 * r], fmaf(score, low(projected[q]), low(old[l % 2][q]))),
+                        fmaf(share[l][r], acc[q][2 * r + 1], fmaf(score, high(projected[q]), high(old[l % 2][q]))));
+        if (inside[r]) put(to(l), sum);
       }
   }
   narrow(x, inner);

@@ -29,19 +29,17 @@ if TYPE_CHECKING:
 
 VECTORS = 14 * WIDTH
 COLUMNS = 13 * WIDTH
-# Blocks of few rows for small batches, so that all multiprocessors have work.
-FORWARD, BACKWARD = (
-    {
-        warps: Kernel(
-            "node_layer.cu", name, warps=warps, shared=3 * MATRIX + 4 * floats(warps), groups=warps > 2
-        )
-        for warps in (2, 4, 8)
-    }
-    for name, floats in (
-        ("node_forward", lambda _: VECTORS),
-        ("node_backward", lambda w: 4 * WIDTH * (1 + w)),
-    )
-)
+
+
+def _kernel(name: str, warps: int, floats: int) -> Kernel:
+    """A kernel with three matrices and some numbers in shared memory."""
+    return Kernel("node_layer.cu", name, warps=warps, shared=3 * MATRIX + 4 * floats, groups=warps > 2)
+
+
+WARPS = (2, 4, 8)  # few rows a block for small batches, so that all multiprocessors have work
+FORWARD = {warps: _kernel("node_forward", warps, VECTORS) for warps in WARPS}
+# Each warp has its sums for the norms, and half of its gates and values.
+BACKWARD = {warps: _kernel("node_backward", warps, 4 * WIDTH + 20 * WIDTH * warps) for warps in WARPS}
 PAST = 6  # states of a node that a layer may look back on
 
 
