@@ -100,7 +100,7 @@ def compare(batch: int, n: int, device: str) -> None:
 
 
 @pytest.mark.usefixtures("_emulated")
-@pytest.mark.parametrize(("batch", "n"), [(1, 5), (2, 17), (3, 16)])
+@pytest.mark.parametrize(("batch", "n"), [(1, 5), (2, 17), (3, 16), (2, 40)])
 def test_against_the_layers(batch: int, n: int) -> None:
     compare(batch, n, "cpu")
 

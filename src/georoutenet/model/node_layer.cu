@@ -10,8 +10,7 @@ constexpr int OF_MAPS = 0, OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_N
               OF_PROJECTED = 1536, COLUMNS = 1664;
 
 // Matrices pass through shared memory one after the other, the next ones on their way while one is used.
-constexpr int BUFFERS = 3;
-template <int THREADS>
+template <int THREADS, int BUFFERS>
 struct Stream {
   const uint4* from;
   uint4* buffers;
@@ -106,8 +105,8 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
 }
 // acc = for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
 // matrix.
-template <int THREADS>
-__device__ __forceinline__ void average_edges(float (&acc)[16][4], Stream<THREADS>& stream, const uint4* row0,
+template <class Matrices>
+__device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& stream, const uint4* row0,
                                               const uint4* row1) {
   constexpr int AHEAD = 4;  // heads on their way
   word e[AHEAD][2][16];
@@ -155,15 +154,16 @@ __device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tangent(0.
 
 #ifdef NODE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_FORWARD_WARPS * 32, 1)
-node_forward(const uint2* __restrict__ values, const uint4* __restrict__ edges, const uint4* __restrict__ h0,
-             const uint4* __restrict__ h1, const uint4* __restrict__ h2, const uint4* __restrict__ h3,
-             const uint4* __restrict__ h4, const uint4* __restrict__ h5, const uint4* __restrict__ weights,
-             const float* __restrict__ vectors, uint4* kept, uint4* gates, float* shares, float* scales, uint4* state,
+node_forward(const uint2* values, const uint4* edges, const uint4* h0,
+             const uint4* h1, const uint4* h2, const uint4* h3,
+             const uint4* h4, const uint4* h5, const uint4* weights,
+             const float* vectors, uint4* kept, uint4* gates, float* shares, float* scales, uint4* state,
              uint4* maps, int past, int outputs, int rows) {
   extern __shared__ uint4 shared[];
+  constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < VECTORS; k += blockDim.x) vector[k] = vectors[k];
-  Stream<NODE_FORWARD_WARPS * 32> stream(weights, shared, 10 + outputs);
+  Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
   Lane at;
   const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -377,18 +377,19 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
 
 #ifdef NODE_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_BACKWARD_WARPS * 32, 1)
-node_backward(const uint4* __restrict__ h0, const uint4* __restrict__ h1, const uint4* __restrict__ h2,
-              const uint4* __restrict__ h3, const uint4* __restrict__ h4, const uint4* __restrict__ h5,
-              const uint4* __restrict__ weights, const float* __restrict__ vectors, const uint4* __restrict__ kept,
-              const uint4* __restrict__ gates, const float* __restrict__ shares, const float* __restrict__ scales,
-              const uint4* __restrict__ of_state, const uint4* __restrict__ of_map0, const uint4* __restrict__ of_map1,
-              const uint4* __restrict__ of_map2, const uint4* __restrict__ of_map3, const uint4* __restrict__ of_map4,
+node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
+              const uint4* h3, const uint4* h4, const uint4* h5,
+              const uint4* weights, const float* vectors, const uint4* kept,
+              const uint4* gates, const float* shares, const float* scales,
+              const uint4* of_state, const uint4* of_map0, const uint4* of_map1,
+              const uint4* of_map2, const uint4* of_map3, const uint4* of_map4,
               uint4* of_history, uint4* gradients, uint4* products, uint2* of_values, uint4* of_edges, float* of_norms,
               int past, int outputs, int is_last, int rows) {
   extern __shared__ uint4 shared[];
+  constexpr int BUFFERS = 2;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   for (int k = threadIdx.x; k < 4 * WIDTH; k += blockDim.x) vector[k] = vectors[k];
-  Stream<NODE_BACKWARD_WARPS * 32> stream(weights, shared, outputs + 10);
+  Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
   Lane at;
   const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
   const uint4* of_maps[5] = {of_map0, of_map1, of_map2, of_map3, of_map4};

@@ -31,29 +31,31 @@ VECTORS = 14 * WIDTH
 COLUMNS = 13 * WIDTH
 
 
-def _kernel(name: str, warps: int, floats: int) -> Kernel:
-    """A kernel with three matrices and some numbers in shared memory."""
-    return Kernel("node_layer.cu", name, warps=warps, shared=3 * MATRIX + 4 * floats, groups=warps > 2)
+def _kernel(name: str, warps: int, matrices: int, floats: int) -> Kernel:
+    """A kernel with matrices and other numbers in shared memory."""
+    shared = MATRIX * matrices + 4 * floats
+    return Kernel("node_layer.cu", name, warps=warps, shared=shared, groups=warps > 2)
 
 
-WARPS = (2, 4, 8)  # few rows a block for small batches, so that all multiprocessors have work
-FORWARD = {warps: _kernel("node_forward", warps, VECTORS) for warps in WARPS}
+# Few rows a block for small batches, so that all multiprocessors have work. Two blocks of 4 warps fit on one.
+FORWARD = {warps: _kernel("node_forward", warps, 3, VECTORS) for warps in (2, 4, 8)}
 # Each warp has its sums for the norms, and half of its gates and values.
-BACKWARD = {warps: _kernel("node_backward", warps, 4 * WIDTH + 20 * WIDTH * warps) for warps in WARPS}
+BACKWARD = {warps: _kernel("node_backward", warps, 2, 4 * WIDTH + 20 * WIDTH * warps) for warps in (2, 4, 8)}
+HOPPER_WARPS = 4
 PAST = 6  # states of a node that a layer may look back on
 
 
 def fits(config: PolicyConfig, states: Tensor) -> bool:
     """Whether the kernels take this model and such states."""
     sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
-    few = 4 if native.hopper(states.device) else 2
-    return sizes and native.fits(states, FORWARD[8], FORWARD[few], BACKWARD[8], BACKWARD[few])
+    warps = (HOPPER_WARPS,) if native.hopper(states.device) else (2, 8)
+    return sizes and native.fits(states, *(kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps))
 
 
 def _warps(rows: int, device: torch.device) -> int:
-    places = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     if native.hopper(device):
-        return 8 if rows > 128 * places else 4
+        return HOPPER_WARPS
+    places = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     return 8 if rows > 64 * places else 2
 
 
