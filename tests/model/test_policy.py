@@ -15,11 +15,12 @@ from georoutenet.model.georoutenet import GeoRouteNet
 ENCODERS = ["georoutenet", "nar4tsp"]
 
 
-@pytest.fixture(params=["georoutenet square", "georoutenet density", "nar4tsp square"])
+@pytest.fixture(params=["georoutenet square", "georoutenet density", "georoutenet reach", "nar4tsp square"])
 def policy(request: pytest.FixtureRequest) -> Policy:
     torch.manual_seed(1)
     encoder, unit = request.param.split()
-    config = PolicyConfig(encoder=encoder, unit=unit, hidden=16, heads=4, layers=3)
+    units = {"unit": "density", "reach": 0.3} if unit == "reach" else {"unit": unit}
+    config = PolicyConfig.from_dict({"encoder": encoder, **units, "hidden": 16, "heads": 4, "layers": 3})
     policy = Policy(config).double().eval()
     with torch.no_grad():  # away from the initial zeros and ones
         for parameter in policy.parameters():
@@ -184,6 +185,10 @@ def test_bad_input_is_refused(policy: Policy) -> None:
         {"rbf": 1},
         {"unit": "mile"},
         {"unit": "density", "encoder": "nar4tsp"},
+        {"reach": -1.0},
+        {"reach": float("nan")},
+        {"reach": "far"},
+        {"reach": 1.0, "encoder": "nar4tsp"},
     ],
 )
 def test_bad_configurations_are_refused(settings: dict) -> None:
@@ -203,6 +208,21 @@ def test_the_unit_of_density_scales_distances_alone() -> None:
     coords = torch.rand(2, 200, 2, dtype=torch.float64)
     assert not torch.allclose(density(coords).logits, square(coords).logits)
     torch.testing.assert_close(density._nodes(coords).start, _start_of_wider(square, coords, 2.0))
+
+
+@torch.no_grad()
+def test_beyond_reach_all_distances_are_alike() -> None:
+    torch.manual_seed(4)
+    config = {"hidden": 16, "heads": 4, "layers": 2}
+    plain = Policy(PolicyConfig.from_dict(config)).double().eval()
+    near = Policy(PolicyConfig.from_dict({**config, "reach": 0.5})).double().eval()
+    near.load_state_dict(plain.state_dict())
+    coords = 0.3 * torch.rand(1, 30, 2, dtype=torch.float64)  # all within reach
+    torch.testing.assert_close(near(coords).logits, plain(coords).logits)
+    wide = torch.rand(1, 30, 2, dtype=torch.float64)
+    seen = near._distances(wide.unsqueeze(2), wide.unsqueeze(1))
+    assert seen.max() == 0.5
+    assert not torch.allclose(near(wide).logits, plain(wide).logits)
 
 
 def _start_of_wider(policy: Policy, coords: torch.Tensor, factor: float) -> torch.Tensor:

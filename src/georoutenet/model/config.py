@@ -28,6 +28,9 @@ class PolicyConfig:
     unit: str = "square"
     """Unit of the distances: ``square``, the side of the unit square, as in the paper; or ``density``
     (GeoRouteNet only): times ``sqrt(n / 50)``, so that any number of uniform cities look as dense as 50."""
+    reach: float = 0.0
+    """Distances beyond it, in that unit, count as it (GeoRouteNet only), so that far pairs of large instances
+    look like far pairs of small ones; 0, as in the paper: all distances are seen as they are."""
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
@@ -38,6 +41,10 @@ class PolicyConfig:
             raise InputError(
                 f"encoder {self.encoder!r} has distances in unit 'square' only, got {self.unit!r}"
             )
+        if isinstance(self.reach, bool) or not isinstance(self.reach, int | float) or not self.reach >= 0:
+            raise InputError(f"reach must be a number >= 0, got {self.reach!r}")
+        if self.reach and self.encoder != "georoutenet":
+            raise InputError(f"encoder {self.encoder!r} has no reach, got {self.reach!r}")
         for name in ("hidden", "heads", "layers", "neighbors", "rbf"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

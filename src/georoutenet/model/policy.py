@@ -95,7 +95,7 @@ class Policy(nn.Module):
         states, places = self._nodes(coords, width), self._places(coords)
         logits = []
         for rows in self._row_blocks(coords, coords.shape[1]):
-            distance = pair_distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)
+            distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [target.unsqueeze(1) for target in states.targets]
             logits.append(self.encoder.edges(distance, sources, targets))
@@ -127,7 +127,7 @@ class Policy(nn.Module):
         states = self._nodes(coords, width)
         logits = []
         for rows in blocks:
-            distance = pair_distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))
+            distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))
             sources = [source[:, rows] for source in states.sources]
             logits.append(fused.pairs(self.encoder, distance, sources, states.targets, use))
         return states.start, torch.cat(logits, 1)
@@ -196,8 +196,8 @@ class Policy(nn.Module):
     def _pairs(self, places: Tensor, width: int | None) -> tuple[Tensor, ...]:
         """All distances ``(B, n, n)``, and index, mask and distance of the neighborhoods."""
         near = neighborhood(places, self.config.neighbors, width)
-        distance = pair_distances(places.unsqueeze(2), places.unsqueeze(1))
-        return distance, near.index, near.mask, near.distance
+        distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))
+        return distance, near.index, near.mask, self._seen(near.distance)
 
     def _pairs_at_a_time(self) -> int:
         kind = "fused" if self.is_fused() else self.device.type
@@ -207,8 +207,16 @@ class Policy(nn.Module):
         """The cities as distances see them: in the unit that the configuration asks for."""
         return coords if self.config.unit == "square" else coords * math.sqrt(coords.shape[1] / 50)
 
+    def _distances(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._seen(pair_distances(a, b))
+
+    def _seen(self, distance: Tensor) -> Tensor:
+        """The distance as the network sees it: within reach."""
+        return distance.clamp(max=self.config.reach) if self.config.reach else distance
+
     def _nodes(self, coords: Tensor, width: int | None = None) -> NodeStates:
         near = neighborhood(self._places(coords), self.config.neighbors, width)
+        near = Neighborhood(near.index, near.mask, self._seen(near.distance))
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
 
@@ -219,11 +227,11 @@ class Policy(nn.Module):
         for rows in self._row_blocks(coords, max(1, candidates)):
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [take(target, index[:, rows]) for target in states.targets]
-            logits.append(self.encoder.edges(distance[:, rows], sources, targets))
+            logits.append(self.encoder.edges(self._seen(distance[:, rows]), sources, targets))
 
         def pair_logits(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
             with torch.no_grad():
-                d = pair_distances(places[b, i], places[b, j])
+                d = self._distances(places[b, i], places[b, j])
                 sources = [source[b, i] for source in states.sources]
                 targets = [target[b, j] for target in states.targets]
                 return self.encoder.edges(d, sources, targets)
