@@ -115,3 +115,11 @@ def _compile_all(kernels: tuple[Kernel, ...], device: torch.device, grouped: boo
     with ThreadPoolExecutor() as pool:
         every = pool.map(_compile, kernels, repeat(device), repeat(grouped))
         return all(compiled is not None for compiled in every)
+
+
+def product_over_rows(left: Tensor, right: Tensor) -> Tensor:
+    """``left^T right`` in float32, of bfloat16 rows; of several matrices or of one."""
+    if not left.is_cuda:
+        return left.mT.float() @ right.float()
+    product = torch.mm if left.dim() == 2 else torch.bmm
+    return product(left.mT, right, out_dtype=torch.float32)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.column_sums_cuda import column_sums
-from georoutenet.model.native import MATRIX, WIDTH, Kernel
+from georoutenet.model.native import MATRIX, WIDTH, Kernel, product_over_rows
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -318,23 +318,21 @@ class _NodeLayer(torch.autograd.Function):
             of_values, of_edges, of_norms, past, outputs, int(is_last), rows,
             blocks=blocks,
         )  # fmt: skip
-        message, node, query, _, hidden, _, _ = kept
-        flat = state.view(rows, WIDTH)
         d = WIDTH
-        of_edge_value = torch.bmm(
-            of_values.view(rows, 8, -1).permute(1, 2, 0), edges.view(rows, 8, d).transpose(0, 1)
+        by_heads = (of_values.view(rows, 8, -1).transpose(0, 1), edges.view(rows, 8, d).transpose(0, 1))
+        of_output, of_query, of_key = product_over_rows(
+            gradients[:, 10 * d :].view(rows, 3, d).transpose(0, 1), kept[:3]
         )
-        inner = _product(gradients[:, 5 * d : 9 * d], hidden)
-        of = _product(gradients[:, : outputs * d], flat).view(outputs, d, d)
+        inner = product_over_rows(gradients[:, 5 * d : 9 * d], kept[4])
         matrices = [
-            of_edge_value.reshape(d, d).float(),
-            _product(gradients[:, 10 * d : 11 * d], message),
-            _product(gradients[:, 11 * d : 12 * d], node),
-            _product(query, gradients[:, 12 * d :]),
+            product_over_rows(*by_heads).view(d, d),
+            of_output,
+            of_query,
+            of_key.t(),
             inner[: 2 * d],
             inner[2 * d :],
-            _product(gradients[:, 9 * d : 10 * d], products),
-            *of,
+            product_over_rows(gradients[:, 9 * d : 10 * d], products),
+            *product_over_rows(gradients[:, : outputs * d], state.view(rows, d)).view(outputs, d, d),
         ]
         sums = column_sums(gradients[:, : 10 * d])
         vectors = [
@@ -346,10 +344,3 @@ class _NodeLayer(torch.autograd.Function):
         ]
         of_first = tower.of_history[0] if number == 0 else None
         return None, None, of_values, of_edges, of_first, *matrices, *vectors
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """``left^T right`` in float32, of bfloat16 rows."""
-    if left.is_cuda:
-        return torch.mm(left.t(), right, out_dtype=torch.float32)
-    return left.t().float() @ right.float()

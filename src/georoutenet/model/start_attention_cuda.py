@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import native
-from georoutenet.model.native import WIDTH, Kernel
+from georoutenet.model.native import WIDTH, Kernel, product_over_rows
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -118,8 +118,8 @@ class _State(torch.autograd.Function):
             x, *given, of_result.contiguous(), coefficients, features, outer, sums, of_x, of_s, n, batch,
             blocks=_blocks(x),
         )  # fmt: skip
-        of_output, of_query = _products(outer, inner)
-        of_value, of_key = _products(coefficients, features).view(2, WIDTH, WIDTH)
+        of_output, of_query = _over_instances(outer, inner)
+        of_value, of_key = _over_instances(coefficients, features).view(2, WIDTH, WIDTH)
         scale, shift, output_bias, value_bias, query_bias = sums.sum(0)
         key_bias = torch.zeros_like(query_bias)
         maps = (of_query, query_bias, of_key, key_bias, of_value, value_bias, of_output, output_bias)
@@ -153,15 +153,12 @@ class _Distribution(torch.autograd.Function):
         DISTRIBUTION_BACKWARD(
             x, *given, of_result.contiguous(), features, outer, sums, of_x, of_s, n, batch, blocks=_blocks(x)
         )
-        (of_query,) = _products(outer[:, 1:], s.unsqueeze(1))
-        of_key = _products(coefficients[:, HEADS:], features[:, HEADS:]).view(WIDTH, WIDTH)
+        (of_query,) = _over_instances(outer[:, 1:], s.unsqueeze(1))
+        of_key = _over_instances(coefficients[:, HEADS:], features[:, HEADS:]).view(WIDTH, WIDTH)
         query_bias = sums[:, 4].sum(0)
         return of_s, of_x, None, None, of_query, query_bias, of_key, torch.zeros_like(query_bias)
 
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    """``left[:, k]^T right[:, k]`` for each k, in float32: sums over the instances."""
-    left, right = left.permute(1, 2, 0), right.transpose(0, 1)
-    if left.is_cuda:
-        return torch.bmm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()
+def _over_instances(left: Tensor, right: Tensor) -> Tensor:
+    """``left[:, k]^T right[:, k]`` for each k."""
+    return product_over_rows(left.transpose(0, 1), right.transpose(0, 1))
