@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -194,31 +192,9 @@ for eager, compiled in zip(*results, strict=True):
 """
 
 
-def interpret(body: str) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-    script = SCRIPT.format(folder=os.path.dirname(__file__), body=body)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "agreed" in done.stdout
-
-
-def test_layers_in_the_interpreter() -> None:
-    interpret(LAYERS)
-
-
-def test_attention_in_the_interpreter() -> None:
-    interpret(ATTENTION)
-
-
-def test_encoders_in_the_interpreter() -> None:
-    interpret(ENCODERS)
+@pytest.mark.parametrize("body", [LAYERS, ATTENTION, ENCODERS], ids=["layers", "attention", "encoders"])
+def test_in_the_interpreter(body: str, interpret: Callable[[str], None]) -> None:
+    interpret(SCRIPT.format(folder=os.path.dirname(__file__), body=body))
 
 
 SIZES = [5, 11, 50, 63, 64, 65, 100, 127, 200]
