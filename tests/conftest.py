@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import settings
 
 import georoutenet  # noqa: F401  (before torch, so that its threads do not spin: the tests share the cores)
+
+# A background job of a shell ignores Ctrl-C, and so would its children; some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A loaded machine is no reason to fail: property tests have no deadline of their own.
 settings.register_profile("project", deadline=None)
