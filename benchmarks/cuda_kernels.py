@@ -1,6 +1,6 @@
 """The training kernels in CUDA C++ beside those in Triton: forward, and forward with backward, in one run.
 
-    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--csv benchmarks/results/kernels.csv]
+    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--hopper] [--csv benchmarks/results/kernels.csv]
 
 The nodes' kernels have no Triton version; their row stands alone. The start attention stands beside PyTorch.
 """
@@ -91,18 +91,22 @@ def starts(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], objec
 
 
 def main() -> None:
-    options = parser(__doc__).parse_args()
+    command = parser(__doc__)
+    command.add_argument("--hopper", action="store_true", help="products of four warps, where the GPU can")
+    options = command.parse_args()
+    native.HOPPER = options.hopper
     table = Table("cuda", options)
     fits = native.fits
+    cuda = "CUDA, four warps together" if native.hopper(torch.device("cuda", 0)) else "CUDA"
     for what, (forward, backward) in cases(options.batch, options.n).items():
-        for how in ("CUDA", "Triton"):
-            native.fits = fits if how == "CUDA" else lambda *_: False
+        for how in (cuda, "Triton"):
+            native.fits = fits if how == cuda else lambda *_: False
             table.measure(f"{what} forward", how, forward)
             table.measure(f"{what} both", how, backward)
     native.fits = fits
     forward, backward = nodes(options.batch, options.n)
-    table.measure("nodes, 6 layers, forward", "CUDA", forward)
-    table.measure("nodes, 6 layers, both", "CUDA", backward)
+    table.measure("nodes, 6 layers, forward", cuda, forward)
+    table.measure("nodes, 6 layers, both", cuda, backward)
     forward, backward = starts(options.batch, options.n)
     for how in ("CUDA", "PyTorch"):
         native.fits = fits if how == "CUDA" else lambda *_: False

@@ -25,13 +25,16 @@ for part in ${*:-tests training-tests kernels steps}; do
     kernels)
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --hopper
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --hopper --batch 64
       run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
       run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
       run 120 python3 benchmarks/nar4tsp_layer.py --csv "$out/kernels.csv"
       ;;
     steps)
-      step 240 --profile
+      step 180 --profile
+      step 120 --profile --hopper
       step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
       step 180 --set fused=false --case "$large" --case "$small"
       ;;

@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
+        [--hopper] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from georoutenet.decode import rollout
-from georoutenet.model import node_layer_cuda
+from georoutenet.model import native, node_layer_cuda
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
 from georoutenet.train.trainer import make_policy, make_steps
@@ -101,7 +101,9 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
         return ""
     states = torch.empty((0, recipe.policy.hidden), dtype=getattr(torch, recipe.precision), device=device)
     ours = recipe.policy.encoder == "georoutenet" and node_layer_cuda.fits(recipe.policy, states)
-    return "cuda" if ours else "triton"
+    if not ours:
+        return "triton"
+    return "cuda, four warps together" if native.hopper(states.device) else "cuda"
 
 
 def measure(
@@ -149,7 +151,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
+    parser.add_argument("--hopper", action="store_true", help="products of four warps, where the GPU can")
     options = parser.parse_args()
+    native.HOPPER = options.hopper
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)
