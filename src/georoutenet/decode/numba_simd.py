@@ -166,9 +166,7 @@ def _exponential(b: Any, x: Any, kind: _Kind) -> Any:
         return _call(b, "fma", kind.floats, x, y, z)
 
     x = b.select(b.fcmp_ordered(">", x, constant(kind.lowest)), x, constant(kind.lowest))
-    shift = constant(
-        1.5 * 2.0**kind.digits
-    )  # adding this rounds, and leaves whole numbers in the lowest bits
+    shift = constant(1.5 * 2.0**kind.digits)  # adding it rounds: whole numbers are in the lowest bits
     rounded = fused(x, constant(math.log2(math.e)), shift)
     whole = b.fsub(rounded, shift)
     rest = fused(whole, constant(-kind.ln2[0]), x)

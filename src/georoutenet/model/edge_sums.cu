@@ -5,9 +5,6 @@
 // its targets need, the last one filled up with zeros, and with few targets a stage holds several sources. All sums are
 // matrix products over the pairs of a tile. A warp keeps 32 x 64 of dW and 16 features of the sums over sources in
 // registers. Two teams share a multiprocessor, so one works while the other waits.
-#ifndef UPDATE_SUMS_WARPS
-#define UPDATE_SUMS_WARPS 16
-#endif
 constexpr int TEAM = 256;               // threads
 constexpr int TILES = 4;                // of a stage
 constexpr int PIECES = 16 * WIDTH / 8;  // of 16 bytes in a tile
