@@ -299,6 +299,8 @@ def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
     assert again.run().best == pytest.approx(read_card(best)[1]["validation_length"], abs=1e-4)
     with pytest.raises(InputError, match="the recipe asks for"):
         Trainer(tiny_recipe([f"initial={best}", "policy.layers=3"]), tmp_path / "third")
+    units = ["policy.unit=density", "policy.reach=1.4"]  # no weights depend on them
+    Trainer(tiny_recipe([f"initial={best}", *units]), tmp_path / "fourth")
 
 
 def test_runs_side_by_side_are_the_runs_alone(tmp_path: Path) -> None:

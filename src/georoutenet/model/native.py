@@ -21,7 +21,7 @@ from torch import Tensor
 WIDTH = 128  # features
 MATRIX = 2 * WIDTH * WIDTH  # bytes of a matrix of weights in shared memory
 TILE = 2 * WIDTH * 16  # bytes of 16 rows
-HOPPER = False  # whether four warps multiply together on GPUs that can
+HOPPER = True  # whether four warps multiply together on GPUs that can
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,6 @@ class Policy(nn.Module):
         if self.is_fused():
             assert isinstance(self.encoder, GeoRouteNet)
             fused.compile_nodes(self.encoder)
-            self._pairs = torch.compile(self._pairs, dynamic=True)  # type: ignore[method-assign]
         return self.is_fused()
 
     def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:

@@ -64,9 +64,9 @@ def make_policy(recipe: Recipe) -> Policy:
     policy = Policy(recipe.policy)
     if recipe.initial:
         initial = load_policy(recipe.initial)
-        if replace(initial.config, unit=recipe.policy.unit) != recipe.policy:  # the unit has no weights
-            asked = f"the recipe asks for {recipe.policy}"
-            raise InputError(f"initial = {recipe.initial!r} holds {initial.config}, {asked}")
+        asked = recipe.policy
+        if replace(initial.config, unit=asked.unit, reach=asked.reach) != asked:  # these have no weights
+            raise InputError(f"initial = {recipe.initial!r} holds {initial.config}, the recipe asks for {asked}")
         policy.load_state_dict(initial.state_dict())
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
@@ -101,11 +101,13 @@ def make_steps(
     steps: list[Callable[[], None]] = []
     recorded: CapturedStep | None = None
     for kind in kinds:
-        # Shapes are static. Random cities have no ties at the boundary of a neighborhood; on a lattice up to
-        # eight are equally far, among the nearer ones.
-        width = recipe.policy.neighbors + (9 if kind.distribution == "grid" else 1)
+        # Shapes are static. Random cities have no ties at the boundary of a neighborhood; on a lattice some are
+        # equally far.
+        width = recipe.policy.neighbors + (6 if kind.distribution == "grid" else 1)
         scores = partial(network, width=min(width, kind.n))
-        step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=compiled)
+        # Compiled instances save a hundredth of a step, and take seconds to compile for each kind.
+        once = compiled and len(kinds) == 1
+        step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=once)
         if captured:
             recorded = CapturedStep(step, beside=recorded)
         steps.append(recorded or step)
