@@ -11,6 +11,7 @@ from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.native import TILE, Kernel
+from georoutenet.model.part_sums_cuda import part_sums
 
 TARGETS = 64  # of an item, at most
 TEAMS = 2  # of a block, which work on items of their own: one works while the other waits
@@ -50,8 +51,16 @@ def outputs(e: Tensor, bands: int, parts: int, blocks: int) -> tuple[Tensor, Ten
     )
 
 
+def totals(dw: Tensor, ds: Tensor, dt: Tensor, narrow: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)`` and the weight from their parts."""
+    in_parts = [x for x in (ds, dt) if x.shape[1] > 1]
+    weight, *found = part_sums(dw.unsqueeze(0), *in_parts, dtypes=[dw.dtype, *[narrow] * len(in_parts)])
+    sources, targets = (found.pop(0) if x.shape[1] > 1 else x.squeeze(1) for x in (ds, dt))
+    return sources, targets, weight.squeeze(0)
+
+
 def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sources (B, bands, m, d) and targets (B, parts, n, d), to be summed, and of the weight."""
+    """Gradients of sources, targets and the weight."""
     batch, m, n, _ = e.shape
     places = SUMS.count((e,))
     bands, width, parts, chunk = split(batch, m, n, TEAMS * places)
@@ -59,4 +68,4 @@ def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     blocks = min(places, items)
     dw, ds, dt = outputs(e, bands, parts, blocks)
     SUMS(du, e, dw, ds, dt, m, n, items, bands, width, parts, chunk, blocks=blocks)
-    return ds, dt, dw.sum(0)
+    return totals(dw, ds, dt, e.dtype)

@@ -66,7 +66,8 @@ def make_policy(recipe: Recipe) -> Policy:
         initial = load_policy(recipe.initial)
         asked = recipe.policy
         if replace(initial.config, unit=asked.unit, reach=asked.reach) != asked:  # these have no weights
-            raise InputError(f"initial = {recipe.initial!r} holds {initial.config}, the recipe asks for {asked}")
+            holds = f"initial = {recipe.initial!r} holds {initial.config}"
+            raise InputError(f"{holds}, the recipe asks for {asked}")
         policy.load_state_dict(initial.state_dict())
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
@@ -101,8 +102,7 @@ def make_steps(
     steps: list[Callable[[], None]] = []
     recorded: CapturedStep | None = None
     for kind in kinds:
-        # Shapes are static. Random cities have no ties at the boundary of a neighborhood; on a lattice some are
-        # equally far.
+        # Shapes are static. Random cities have no ties at the boundary of a neighborhood, lattices have some.
         width = recipe.policy.neighbors + (6 if kind.distribution == "grid" else 1)
         scores = partial(network, width=min(width, kind.n))
         # Compiled instances save a hundredth of a step, and take seconds to compile for each kind.
