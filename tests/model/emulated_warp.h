@@ -225,6 +225,16 @@ inline word votes(bool x) {
   for (int lane = 0; lane < 32; lane++) all |= from_lane((word)x, lane) << lane;
   return all;
 }
+inline word lowest(word x) {
+  unsigned warp = threadIdx.x / 32 * 32;
+  exchange[threadIdx.x] = x;
+  meet_warp();
+  word least = x;
+  for (int lane = 0; lane < 32; lane++) least = min(least, exchange[warp + lane]);
+  meet_warp();
+  return least;
+}
+inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 contracts nothing if not asked to
 inline int __popc(word x) { return __builtin_popcount(x); }
 inline word transpose(word x) {
   unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -246,6 +256,8 @@ inline word permute(word a, word b) {
   return w;
 }
 inline void keep(int& x) {}
+inline void keep(word& x) {}
+inline word shift_in(word bits, float x) { return bits << 1 | __float_as_uint(x) >> 31; }
 
 // Products of four warps. Until waited for, the result is not there; left operand and shared memory are read only then.
 typedef uint64_t Operand;

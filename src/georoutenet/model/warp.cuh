@@ -75,6 +75,11 @@ __device__ __forceinline__ void load_transposed(word (&x)[4], const void* shared
 __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ word from_lane(word x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ word votes(bool x) { return __ballot_sync(0xffffffffu, x); }
+__device__ __forceinline__ word lowest(word x) { return __reduce_min_sync(0xffffffffu, x); }
+// The length of a vector, rounded after every step, as PyTorch does it one operation at a time.
+__device__ __forceinline__ float length(float x, float y) {
+  return __fsqrt_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)));
+}
 // An 8 x 8 matrix, of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
 __device__ __forceinline__ word transpose(word x) {
   word y;
@@ -91,6 +96,9 @@ __device__ __forceinline__ word permute(word a, word b) {
 }
 // A number that the compiler shall keep in a register rather than compute again.
 __device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void keep(word& x) { asm volatile("" : "+r"(x)); }
+// The sign of a number behind the bits.
+__device__ __forceinline__ word shift_in(word bits, float x) { return __funnelshift_l(__float_as_uint(x), bits, 1); }
 
 // Hopper: four warps, the first one's number divisible by 4, multiply together. Each has 16 of 64 rows, and its operand
 // and result are those of mma; the other operand lies in shared memory.
