@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from emulated import Emulated, off
@@ -9,17 +11,30 @@ from emulated import Emulated, off
 from georoutenet.model import edge_ends_cuda
 from georoutenet.model.edge_ends_triton import edge_embedding_reference, edge_logit_reference
 
-# A block takes 128 pairs at a time backward, 256 forward.
+# A block takes 128 pairs at a time.
 SIZES = [(1, 1), (17, 2), (64, 1), (129, 2), (321, 2), (650, 1)]
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("edge_ends.cu", tmp_path_factory.mktemp("edge_ends"), warps=8)
+@dataclass
+class Kernels:
+    """The kernels of both passes."""
+
+    forward: Emulated
+    backward: Emulated
+
+
+@pytest.fixture(scope="module", params=["each warp", "four warps"])
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    together = request.param == "four warps"
+    forward, backward = (tmp_path_factory.mktemp(name) for name in ("forward", "backward"))
+    return Kernels(
+        Emulated("edge_ends.cu", forward, warps=8, hopper=together),
+        Emulated("edge_ends_backward.cu", backward, warps=8),
+    )
 
 
 @pytest.mark.parametrize(("pairs", "blocks"), SIZES)
-def test_embedding(kernels: Emulated, pairs: int, blocks: int) -> None:
+def test_embedding(kernels: Kernels, pairs: int, blocks: int) -> None:
     torch.manual_seed(pairs)
     d, k = 128, 16
     distance = torch.rand(pairs) * 1.4
@@ -29,9 +44,9 @@ def test_embedding(kernels: Emulated, pairs: int, blocks: int) -> None:
     grad = torch.randn(pairs, d).bfloat16()
     out = torch.full_like(grad, torch.nan)
     read = (distance, centers, bandwidth, weight1, bias1, weight2)
-    kernels("embedding_forward", *read, bias2, out, pairs, blocks=blocks)
+    kernels.forward("embedding_forward", *read, bias2, out, pairs, blocks=blocks)
     parts = torch.full((blocks, edge_ends_cuda.EMBEDDING_SHARE), torch.nan)
-    kernels("embedding_backward", *read, grad, parts, pairs, blocks=blocks)
+    kernels.backward("embedding_backward", *read, grad, parts, pairs, blocks=blocks)
 
     exact = [x.double().requires_grad_() for x in (*read, bias2)]
     result = edge_embedding_reference(*exact, dtype=torch.float64)
@@ -45,7 +60,7 @@ def test_embedding(kernels: Emulated, pairs: int, blocks: int) -> None:
 
 
 @pytest.mark.parametrize(("pairs", "blocks"), SIZES)
-def test_logit(kernels: Emulated, pairs: int, blocks: int) -> None:
+def test_logit(kernels: Kernels, pairs: int, blocks: int) -> None:
     torch.manual_seed(pairs)
     d = 128
     e = torch.randn(pairs, d).bfloat16()
@@ -54,9 +69,9 @@ def test_logit(kernels: Emulated, pairs: int, blocks: int) -> None:
     offset, grad = torch.randn(1), torch.randn(pairs)
     out, de = torch.full((pairs,), torch.nan), torch.full_like(e, torch.nan)
     on = torch.full((pairs, 4), -1, dtype=torch.int32)
-    kernels("logit_forward", e, weight, bias, last, offset, out, on, pairs, blocks=blocks)
+    kernels.forward("logit_forward", e, weight, bias, last, offset, out, on, pairs, blocks=blocks)
     parts = torch.full((blocks, edge_ends_cuda.LOGIT_SHARE), torch.nan)
-    kernels("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
+    kernels.backward("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
 
     exact = [x.double().requires_grad_() for x in (e, weight, bias, last, offset)]
     result = edge_logit_reference(*exact)
@@ -69,13 +84,15 @@ def test_logit(kernels: Emulated, pairs: int, blocks: int) -> None:
         assert off(value, x.grad) < 5e-3
 
 
-def test_a_unit_at_zero_is_off(kernels: Emulated) -> None:
+def test_a_unit_at_zero_is_off(kernels: Kernels) -> None:
     """Where the hidden unit is exactly zero, ReLU has no gradient."""
     d, pairs = 128, 2
     e, weight = torch.zeros(pairs, d).bfloat16(), torch.zeros(d, d).bfloat16()
     bias = torch.zeros(d)
     bias[7], bias[100] = 1.0, -1.0
     on = torch.full((pairs, 4), -1, dtype=torch.int32)
-    kernels("logit_forward", e, weight, bias, torch.ones(d), torch.zeros(1), torch.empty(pairs), on, pairs)
+    kernels.forward(
+        "logit_forward", e, weight, bias, torch.ones(d), torch.zeros(1), torch.empty(pairs), on, pairs
+    )
     # Feature 7 = 4 + 3: byte 3 of lane 0, second from the top.
     assert on.tolist() == [[1 << 30, 0, 0, 0]] * pairs

@@ -17,10 +17,17 @@ ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a ti
 EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a block's share of the gradients
 LOGIT_SHARE = (WIDTH + 1) * WIDTH
 
-EMBEDDING_FORWARD = Kernel("edge_ends.cu", "embedding_forward", warps=8, shared=MATRIX)
-EMBEDDING_BACKWARD = Kernel("edge_ends.cu", "embedding_backward", warps=8, shared=MATRIX + 2 * 2 * ROWS)
-LOGIT_FORWARD = Kernel("edge_ends.cu", "logit_forward", warps=8, shared=MATRIX + 8 * 2 * 2 * TILE)
-LOGIT_BACKWARD = Kernel("edge_ends.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
+NARROW = MATRIX // 8  # bytes of a matrix of 16 ins
+EMBEDDING_FORWARD = Kernel(
+    "edge_ends.cu", "embedding_forward", warps=16, shared=MATRIX + 3 * NARROW, groups=True
+)
+EMBEDDING_BACKWARD = Kernel(
+    "edge_ends_backward.cu", "embedding_backward", warps=8, shared=MATRIX + 2 * 2 * ROWS
+)
+LOGIT_FORWARD = Kernel(
+    "edge_ends.cu", "logit_forward", warps=16, shared=MATRIX + NARROW + 16 * TILE, groups=True
+)
+LOGIT_BACKWARD = Kernel("edge_ends_backward.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
 
 
 def embedding_fits(states: Tensor, bases: int) -> bool:
