@@ -3,7 +3,7 @@
 From the attention's averages on, a layer works row by row: `Layer.node` and the maps that edges and the
 following layer read. A warp takes 16 rows through all of it in registers while the weights pass through
 shared memory, matrix by matrix in the order of `_order`, and within a matrix in that of the instructions'
-operands. The weights' gradients are matrix products of what both kernels leave behind.
+operands. The parameters' gradients are sums over rows of what both kernels leave (`node_gradients_cuda`).
 
 The states of a node are read by all later layers. Their gradients from there do not pass through autograd,
 which would add them one by one: backward passes run from the last layer to the first and add up in a buffer.
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import native
-from georoutenet.model.column_sums_cuda import column_sums
-from georoutenet.model.native import MATRIX, WIDTH, Kernel, product_over_rows
+from georoutenet.model.native import MATRIX, WIDTH, Kernel
+from georoutenet.model.node_gradients_cuda import Traces, of_parameters
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -318,29 +318,6 @@ class _NodeLayer(torch.autograd.Function):
             of_values, of_edges, of_norms, past, outputs, int(is_last), rows,
             blocks=blocks,
         )  # fmt: skip
-        d = WIDTH
-        by_heads = (of_values.view(rows, 8, -1).transpose(0, 1), edges.view(rows, 8, d).transpose(0, 1))
-        of_output, of_query, of_key = product_over_rows(
-            gradients[:, 10 * d :].view(rows, 3, d).transpose(0, 1), kept[:3]
-        )
-        inner = product_over_rows(gradients[:, 5 * d : 9 * d], kept[4])
-        matrices = [
-            product_over_rows(*by_heads).view(d, d),
-            of_output,
-            of_query,
-            of_key.t(),
-            inner[: 2 * d],
-            inner[2 * d :],
-            product_over_rows(gradients[:, 9 * d : 10 * d], products),
-            *product_over_rows(gradients[:, : outputs * d], state.view(rows, d)).view(outputs, d, d),
-        ]
-        sums = column_sums(gradients[:, : 10 * d])
-        vectors = [
-            *of_norms.sum(0),
-            sums[9 * d :],
-            sums[5 * d : 7 * d],
-            sums[7 * d : 9 * d],
-            *sums[d : outputs * d].view(-1, d),
-        ]
+        traces = Traces(gradients, products, of_values, edges, kept, state, of_norms, given[1:])
         of_first = tower.of_history[0] if number == 0 else None
-        return None, None, of_values, of_edges, of_first, *matrices, *vectors
+        return None, None, of_values, of_edges, of_first, *of_parameters(traces)
