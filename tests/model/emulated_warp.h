@@ -119,6 +119,10 @@ inline float half_of(word w, int h) { return __uint_as_float(h ? w & 0xffff0000u
 inline word add2(word a, word b) {
   return pack(half_of(a, 0) + half_of(b, 0), half_of(a, 1) + half_of(b, 1));
 }
+inline word fma2(word a, word b, word c) {
+  return pack(fmaf(half_of(a, 0), half_of(b, 0), half_of(c, 0)), fmaf(half_of(a, 1), half_of(b, 1), half_of(c, 1)));
+}
+inline word mul2(word a, word b) { return fma2(a, b, 0x80008000u); }
 inline float tangent(float x) { return tanhf(x); }
 inline float power2(float x) { return exp2f(x); }
 
@@ -152,6 +156,10 @@ inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word
       c[2 * r + h] = sum;
     }
   meet_warp();
+}
+inline void set_mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
+  for (float& number : c) number = 0;
+  mma(c, a0, a1, a2, a3, b0, b1);
 }
 inline void mma(float (&c)[4], word a0, word a1, word b) { mma(c, a0, a1, 0, 0, b, 0); }
 inline Meeting barriers[16];

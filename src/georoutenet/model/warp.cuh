@@ -12,6 +12,13 @@ __device__ __forceinline__ word add2(word a, word b) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(0x3f803f80u), "r"(b));
   return w;
 }
+// a b + c, rounded once.
+__device__ __forceinline__ word fma2(word a, word b, word c) {
+  word w;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(w) : "r"(a), "r"(b), "r"(c));
+  return w;
+}
+__device__ __forceinline__ word mul2(word a, word b) { return fma2(a, b, 0x80008000u); }  // -0 changes no sign
 __device__ __forceinline__ float tangent(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -30,6 +37,13 @@ __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, wo
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// c (16 x 8) = a (16 x 16) b (16 x 8)
+__device__ __forceinline__ void set_mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 // c (16 x 8) += a (16 x 8) b (8 x 8)
 __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word b) {
