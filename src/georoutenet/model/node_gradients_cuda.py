@@ -2,8 +2,8 @@
 
 They are of matrices of 128 x 128 numbers, in this order: ``edge_value`` (by heads), ``output``,
 ``residual_query``, ``residual_key``, two each of ``ffn_gate``, ``ffn_value`` and ``ffn_output``, and the maps
-``source``, ``target`` and, if a layer follows, ``query``, ``key``, ``value``. A block has a matrix and some of
-the rows; a second kernel adds up their parts, always in the same order.
+``source``, ``target`` and, if a layer follows, ``query``, ``key``, ``value``. A block has a matrix and some
+of the rows; a second kernel adds up their parts, always in the same order.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ SLAB = (WIDTH + 1) * WIDTH  # numbers of a part: a matrix and its sums over rows
 class Traces:
     """What a layer's passes leave behind: rows in bfloat16, d = 128, contiguous; ``rows`` may be ``B, n``."""
 
-    gradients: (
-        Tensor  # (rows, 13 d): 5 d unused, gate 2 d, value 2 d, output d, and of attention 3 d
-    )
+    gradients: Tensor  # (rows, 13 d): 5 d unused, gate 2 d, value 2 d, output d, and of attention 3 d
     products: Tensor  # (rows, 2 d), the gated values
     of_values: Tensor  # (rows, d), by heads
     edges: Tensor  # (rows, 8, d), the averages of edges for each head
