@@ -226,3 +226,89 @@ embedding_forward(const float* distance, const float* centers, const float* band
   }
 }
 #endif
+
+// What the blocks of a backward pass leave: of each its shares of the gradients, in rows of 128 numbers. A block adds up
+// a row; each of its warps some shares, and the first one finishes it. Lane l has four numbers.
+template <class Add>
+__device__ __forceinline__ bool add_up(float4& total, float& other, int parts, Add add) {
+  __shared__ float4 totals[16][32];
+  __shared__ float others[16];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  total = make_float4(0.0f, 0.0f, 0.0f, 0.0f), other = 0.0f;
+#pragma unroll 8
+  for (int part = warp; part < parts; part += warps) add(part);
+  totals[warp][lane] = total;
+  if (lane == 0) others[warp] = other;
+  __syncthreads();
+  if (warp) return false;
+  for (int k = 1; k < warps; k++) {
+    float4 v = totals[k][lane];
+    total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+    other += others[k];
+  }
+  return true;
+}
+
+// A row for each hidden unit: the gradient of its product c^T e, see logit_backward, and the sum of c; in the row after the
+// last one, the sum of the logits' gradients. A unit that is on is weight e + bias, so these give the gradient of `last`.
+constexpr int LOGIT_SHARE = (WIDTH + 1) * WIDTH + 4;
+
+#ifdef LOGIT_TOTALS_WARPS
+extern "C" __global__ void __launch_bounds__(LOGIT_TOTALS_WARPS * 32, 1)
+logit_totals(const float* shares, const unsigned short* weight, const float* bias, const float* last, float* of_weight,
+             float* of_bias, float* of_last, float* of_offset, int parts) {
+  int unit = blockIdx.x, lane = threadIdx.x % 32;
+  float4 total;
+  float count;
+  bool is_first = add_up(total, count, parts, [&](int part) {
+    const float* share = shares + (size_t)part * LOGIT_SHARE;
+    float4 v = *(const float4*)(share + unit * WIDTH + 4 * lane);
+    total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+    count += share[WIDTH * WIDTH + unit];
+  });
+  if (!is_first) return;
+  if (unit == WIDTH) {
+    if (lane == 0) of_offset[0] = count;
+    return;
+  }
+  uint2 w = *(const uint2*)(weight + unit * WIDTH + 4 * lane);
+  float along = low(w.x) * total.x + high(w.x) * total.y + low(w.y) * total.z + high(w.y) * total.w;
+  for (int mask = 1; mask < 32; mask *= 2) along += shuffle(along, mask);
+  float l = last[unit];
+  *(float4*)(of_weight + unit * WIDTH + 4 * lane) = make_float4(l * total.x, l * total.y, l * total.z, l * total.w);
+  if (lane == 0) of_bias[unit] = l * count, of_last[unit] = fmaf(bias[unit], count, along);
+}
+#endif
+
+// The second weight's rows, the first one's 16 columns, both biases, and 24 numbers: the centers' gradients, and 8 parts
+// of the bandwidth's.
+constexpr int EMBEDDING_ROWS = WIDTH + BASES + 2;
+constexpr int EMBEDDING_SHARE = WIDTH * EMBEDDING_ROWS + BASES + 8;
+
+#ifdef EMBEDDING_TOTALS_WARPS
+extern "C" __global__ void __launch_bounds__(EMBEDDING_TOTALS_WARPS * 32, 1)
+embedding_totals(const float* shares, float* of_centers, float* of_bandwidth, float* of_weight1, float* of_bias1,
+                 float* of_weight2, float* of_bias2, int parts) {
+  int row = blockIdx.x, lane = threadIdx.x % 32;
+  float4 total;
+  float other;
+  bool is_first = add_up(total, other, parts, [&](int part) {
+    if (row == EMBEDDING_ROWS && lane >= 6) return;
+    float4 v = *(const float4*)(shares + (size_t)part * EMBEDDING_SHARE + row * WIDTH + 4 * lane);
+    total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+  });
+  if (!is_first) return;
+  float* to = row < WIDTH ? of_weight2 + row * WIDTH : row == WIDTH + BASES ? of_bias1 : of_bias2;
+  if (row < WIDTH || row == WIDTH + BASES || row == WIDTH + BASES + 1) {
+    *(float4*)(to + 4 * lane) = total;
+  } else if (row < WIDTH + BASES) {
+    to = of_weight1 + 4 * lane * BASES + row - WIDTH;
+    to[0] = total.x, to[BASES] = total.y, to[2 * BASES] = total.z, to[3 * BASES] = total.w;
+  } else {
+    if (lane < 4) *(float4*)(of_centers + 4 * lane) = total;
+    float sum = total.x + total.y + total.z + total.w;
+    sum += shuffle(sum, 1);
+    if (lane == 4) of_bandwidth[0] = sum;
+  }
+}
+#endif

@@ -74,7 +74,10 @@ __device__ __forceinline__ void join(float* sums, float* shared, int group) {
 }
 
 // With c the gradient of a logit where a unit is on, else 0: the gradient of e is c (last W), and each block's share of
-// c^T e is 128 rows, of the sums of c one more; the parameters' gradients follow from them.
+// c^T e is 128 rows, of the sums of c one more; the parameters' gradients follow from them. Then, the sum of the
+// logits' gradients.
+constexpr int LOGIT_SHARE = (WIDTH + 1) * WIDTH + 4;
+
 #ifdef LOGIT_BACKWARD_WARPS
 extern "C" __global__ void __launch_bounds__(LOGIT_BACKWARD_WARPS * 32, 1)
 logit_backward(const uint4* e, const unsigned short* weight, const float* last, const word* on, const float* grad,
@@ -110,7 +113,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
       value[r] = inside ? grad[pair] : 0.0f;
     }
   };
-  float total[4][8][4] = {}, ones[4] = {};
+  float total[4][8][4] = {}, ones[4] = {}, sum = 0.0f;
   if (tile < tiles) fetch(states, e, ROWS * tile, pairs), read(tile);
   if (tile < tiles) fetch(states + PIECES, e, ROWS * (tile + step), pairs);
   for (; tile < tiles; tile += step, buffer = buffer == 2 ? 0 : buffer + 1) {
@@ -120,6 +123,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       word same = pack(value[r], value[r]);
+      sum += value[r];
 #pragma unroll
       for (int c = 0; c < 4; c++) {
         word even = bits[r] << 2 * c, odd = even << 1;
@@ -172,8 +176,9 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   wait_for_copies();
   join<128>(&total[0][0][0], (float*)shared, group);
   join<4>(ones, (float*)shared, group);
+  join<1>(&sum, (float*)shared, group);
   if (group) return;
-  float* share = shares + (size_t)blockIdx.x * (WIDTH + 1) * WIDTH;
+  float* share = shares + (size_t)blockIdx.x * LOGIT_SHARE;
 #pragma unroll
   for (int m = 0; m < 4; m++)
 #pragma unroll
@@ -187,6 +192,11 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
 #pragma unroll
     for (int k = 0; k < 4; k++)
       share[WIDTH * WIDTH + 64 * half + 16 * (k % 2 ^ 2 * side) + 8 * (k / 2) + at.g] = ones[k];
+  for (int mask = 4; mask < 32; mask *= 2) sum += shuffle(sum, mask);
+  float* sums = (float*)shared + GROUP;
+  if (at.lane == 0) sums[threadIdx.x / 32] = sum;
+  barrier(1, GROUP);
+  if (threadIdx.x == 0) share[LOGIT_SHARE - 4] = sums[0] + sums[1] + sums[2] + sums[3];
 }
 #endif
 

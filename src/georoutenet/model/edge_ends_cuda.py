@@ -14,8 +14,9 @@ from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
 
 BASES = 16
 ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a time
-EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8  # numbers of a block's share of the gradients
-LOGIT_SHARE = (WIDTH + 1) * WIDTH
+# Numbers of a block's share of the gradients, and rows into which they are divided to be added up.
+EMBEDDING_SHARE, EMBEDDING_TOTALS_ROWS = WIDTH * (WIDTH + BASES + 2) + BASES + 8, WIDTH + BASES + 3
+LOGIT_SHARE, LOGIT_TOTALS_ROWS = (WIDTH + 1) * WIDTH + 4, WIDTH + 1
 
 NARROW = MATRIX // 8  # bytes of a matrix of 16 ins
 EMBEDDING_FORWARD = Kernel(
@@ -30,14 +31,18 @@ LOGIT_FORWARD = Kernel(
 LOGIT_BACKWARD = Kernel("edge_ends_backward.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
 
 
+EMBEDDING_TOTALS = Kernel("edge_ends.cu", "embedding_totals", warps=16, shared=0)
+LOGIT_TOTALS = Kernel("edge_ends.cu", "logit_totals", warps=16, shared=0)
+
+
 def embedding_fits(states: Tensor, bases: int) -> bool:
     """Whether the embedding's kernels give such states from so many bases."""
-    return bases == BASES and native.fits(states, EMBEDDING_FORWARD, EMBEDDING_BACKWARD)
+    return bases == BASES and native.fits(states, EMBEDDING_FORWARD, EMBEDDING_BACKWARD, EMBEDDING_TOTALS)
 
 
 def logit_fits(states: Tensor) -> bool:
     """Whether the head's kernels take these states."""
-    return native.fits(states, LOGIT_FORWARD, LOGIT_BACKWARD)
+    return native.fits(states, LOGIT_FORWARD, LOGIT_BACKWARD, LOGIT_TOTALS)
 
 
 def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
@@ -45,19 +50,20 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
     EMBEDDING_FORWARD(*inputs, out, inputs[0].numel())
 
 
-def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
+def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> list[Tensor]:
     """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
-    shares = saved[1].new_empty((EMBEDDING_BACKWARD.count(saved), EMBEDDING_SHARE))
+    blocks = EMBEDDING_BACKWARD.count(saved)
+    shares = saved[1].new_empty((blocks, EMBEDDING_SHARE))
     EMBEDDING_BACKWARD(*saved, grad, shares, saved[0].numel())
-    return embedding_gradients(shares, saved[2])
+    gradients = embedding_gradients(saved[2])
+    EMBEDDING_TOTALS(shares, *gradients, blocks, blocks=EMBEDDING_TOTALS_ROWS)
+    return gradients
 
 
-def embedding_gradients(shares: Tensor, bandwidth: Tensor) -> tuple[Tensor, ...]:
-    """The gradients of `embedding_backward` from all blocks' shares."""
-    sizes = [WIDTH * WIDTH, BASES * WIDTH, WIDTH, WIDTH, BASES, 8]
-    weight2, weight1, bias1, bias2, centers, widths = shares.sum(0).split(sizes)
-    of_bandwidth = widths.sum().view_as(bandwidth)
-    return centers, of_bandwidth, weight1.view(BASES, WIDTH).t(), bias1, weight2.view(WIDTH, WIDTH), bias2
+def embedding_gradients(bandwidth: Tensor) -> list[Tensor]:
+    """Where the gradients of `embedding_backward` go."""
+    shapes = (BASES,), bandwidth.shape, (WIDTH, BASES), (WIDTH,), (WIDTH, WIDTH), (WIDTH,)
+    return [bandwidth.new_empty(shape) for shape in shapes]
 
 
 def logit_forward(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -70,20 +76,17 @@ def logit_forward(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
 
 
 def logit_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of e, weight, bias and last. Saved: e, weight, bias, last, and the bits."""
+    """Gradients of e, weight, bias, last and offset. Saved: e, weight, bias, last, and the bits."""
     e, weight, bias, last, on = saved
     de = torch.empty_like(e)
-    shares = last.new_empty((LOGIT_BACKWARD.count(saved), LOGIT_SHARE))
+    blocks = LOGIT_BACKWARD.count(saved)
+    shares = last.new_empty((blocks, LOGIT_SHARE))
     LOGIT_BACKWARD(e, weight, last, on, grad, de, shares, grad.numel())
-    return de, *logit_gradients(shares, weight, bias, last)
+    gradients = logit_gradients(last)
+    LOGIT_TOTALS(shares, weight, bias, last, *gradients, blocks, blocks=LOGIT_TOTALS_ROWS)
+    return de, *gradients
 
 
-def logit_gradients(shares: Tensor, weight: Tensor, bias: Tensor, last: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of weight, bias and last from all blocks' shares of c^T e and of c.
-
-    A hidden unit that is on is ``weight e + bias``, so c's sums give the gradient of ``last`` too.
-    """
-    sums = shares.sum(0).view(WIDTH + 1, WIDTH)
-    product, count = sums[:-1], sums[-1]
-    of_last = torch.addcmul((weight * product).sum(1), bias, count)
-    return last.unsqueeze(1) * product, last * count, of_last
+def logit_gradients(last: Tensor) -> list[Tensor]:
+    """Where the gradients of weight, bias, last and offset go."""
+    return [last.new_empty(shape) for shape in ((WIDTH, WIDTH), (WIDTH,), (WIDTH,), (1,))]

@@ -229,8 +229,7 @@ class _EdgeLogit(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         e, _, _, last, *on = ctx.saved_tensors
         if on:
-            gradients = edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous())
-            return *gradients, grad.sum().view(1)
+            return edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous())
         d, pairs = e.shape[-1], grad.numel()
         launch = LAUNCH["logit_backward"]
         count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
