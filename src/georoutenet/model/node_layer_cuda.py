@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from georoutenet.model import native
+from georoutenet.model.arrange_cuda import ARRANGE, Plan, Table, arrange, make_plan, make_table
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 from georoutenet.model.node_gradients_cuda import Traces, of_parameters
 
@@ -49,7 +52,9 @@ def fits(config: PolicyConfig, states: Tensor) -> bool:
     """Whether the kernels take this model and such states."""
     sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
     warps = (HOPPER_WARPS,) if native.hopper(states.device) else (2, 8)
-    return sizes and native.fits(states, *(kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps))
+    return sizes and native.fits(
+        states, ARRANGE, *(kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps)
+    )
 
 
 def _warps(rows: int, device: torch.device) -> int:
@@ -225,13 +230,44 @@ def _count(layers: int) -> int:
 
 
 @cache
-def _indices(layers: int, device: torch.device, hopper: bool) -> tuple[Tensor, Tensor, list[int]]:
-    """The places on the device: of all fragments in a row, of the vectors, and where each part begins."""
+def _indices(layers: int, hopper: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The places of all fragments in a row, and of the vectors."""
     forward, backward, vectors = _places(layers, hopper=hopper)
     parts = [part for pair in zip(forward, backward, strict=True) for part in pair]
-    starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
-    places = torch.from_numpy(np.concatenate(parts).astype(np.int32)).to(device)
-    return places, torch.from_numpy(vectors.astype(np.int32)).to(device), starts
+    return np.concatenate(parts), vectors
+
+
+@cache
+def _starts(layers: int, hopper: bool) -> list[int]:
+    """Where in a row each layer's fragments, forward and backward, begin."""
+    parts = [
+        len(_order(is_last=number == layers - 1, backward=backward, hopper=hopper))
+        for number in range(layers)
+        for backward in (False, True)
+    ]
+    return [WIDTH * WIDTH * start for start in accumulate(parts, initial=0)]
+
+
+@cache
+def _plan(layers: int, device: torch.device, hopper: bool) -> Plan:
+    """How `arrange` makes fragments and vectors."""
+    fragments, vectors = _indices(layers, hopper)
+    sizes = []
+    for number in range(layers):
+        matrices, names = names_of(is_last=number == layers - 1)
+        sizes += [MATRICES[name][0] * MATRICES[name][1] for name in matrices]
+        sizes += [BIASES[name] for name in names]
+    return make_plan(fragments.reshape(-1, WIDTH * WIDTH), vectors.reshape(-1, WIDTH), sizes, device)
+
+
+_tables: WeakKeyDictionary[GeoRouteNet, Table] = WeakKeyDictionary()
+
+
+def _arranged(stored: Sequence[Tensor], layers: int, first: Tensor, hopper: bool) -> tuple[Tensor, Tensor]:
+    """`arrange` without a kernel."""
+    flat = torch.cat([*(tensor.reshape(-1) for tensor in stored), first.new_zeros(1, dtype=torch.float32)])
+    fragments, vectors = (torch.from_numpy(x.reshape(-1)).to(first.device) for x in _indices(layers, hopper))
+    return flat.to(first.dtype).index_select(0, fragments), flat.index_select(0, vectors)
 
 
 class Tower:
@@ -246,13 +282,16 @@ class Tower:
         ]
         self.history = [first.detach()]  # (B, n, d), the states that later layers look back on
         self.first = first
-        with torch.no_grad():
-            every = [parameter.reshape(-1) for parameters in self.parameters for parameter in parameters]
-            flat = torch.cat([*every, first.new_zeros(1, dtype=torch.float32)])
-            hopper = native.hopper(first.device)
-            places, of_vectors, self.starts = _indices(self.layers, first.device, hopper)
-            self.fragments = flat.to(first.dtype).index_select(0, places)
-            self.vectors = flat.index_select(0, of_vectors.view(-1)).view(of_vectors.shape)
+        stored = [parameter.detach() for parameters in self.parameters for parameter in parameters]
+        hopper = native.hopper(first.device)
+        self.starts = _starts(self.layers, hopper)
+        if first.is_cuda:
+            plan = _plan(self.layers, first.device, hopper)
+            _tables[net] = table = make_table(plan, stored, _tables.get(net))
+            self.fragments, vectors = arrange(plan, table)
+        else:
+            self.fragments, vectors = _arranged(stored, self.layers, first, hopper)
+        self.vectors = vectors.view(self.layers, VECTORS)
         self.of_history: Tensor | None = None  # gradients of the states from later layers
 
     def layer(self, number: int, values: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
