@@ -72,12 +72,11 @@ def breakdown(step: Step, device: torch.device, repeats: int) -> dict[str, float
         with part("sampling"):
             tours = rollout(start.detach(), logits.detach(), samples=step.recipe.candidates, seed=seed)
         with part("loss"):
-            loss, _ = step.loss_of(coords, start, logits, tours)
+            loss, values = step.loss_of(coords, start, logits, tours)
         with part("backward"):
-            step.state.optimizer.zero_grad()
-            loss.backward()
+            step.backward(loss)
         with part("optimizer"):
-            step.state.optimizer.step()
+            step.state.optimizer.update(values)
     return spent
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from georoutenet.decode import greedy, replay, rollout, sample
 from georoutenet.decode.costs import tour_costs
 from georoutenet.model.scores import Scores
+from georoutenet.train import adam
+from georoutenet.train.adam import Adam, FusedAdam
 from georoutenet.train.distributed import Processes
 from georoutenet.train.instances import instances, step_seed
 from georoutenet.train.objectives import multi_candidate_loss, single_candidate_loss
@@ -55,39 +57,26 @@ class State:
         self.entropy_weight = torch.zeros((), device=device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.totals = torch.zeros(len(diagnostics(recipe)), dtype=torch.float64, device=device)
-        # Without weight decay this is Adam itself; with it, the decay stays apart from the gradient.
-        self.optimizer = torch.optim.AdamW(
-            self.parameters.values(),
-            lr=self.rate,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-            capturable=device.type == "cuda",
-        )
-        for parameter in self.parameters.values():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+        weights = list(self.parameters.values())
+        average = [] if self.average is None else list(self.average.parameters())
+        make = FusedAdam if recipe.fused and adam.fits(weights[0]) else Adam
+        self.optimizer = make(weights, average, recipe, rate=self.rate, step=self.step, totals=self.totals)
 
     def groups(self) -> dict[str, dict[str, Tensor]]:
         """The tensors to store, by group and name: weights, Adam's two moments, the averaged weights."""
-        moments = {name: self.optimizer.state[p] for name, p in self.parameters.items()}
-        groups: dict[str, dict[str, Tensor]] = {
-            "weights": {name: p.data for name, p in self.parameters.items()},
-            "momentum": {name: m["exp_avg"] for name, m in moments.items()},
-            "variance": {name: m["exp_avg_sq"] for name, m in moments.items()},
+        optimizer = self.optimizer
+        found = {"weights": optimizer.weights, "momentum": optimizer.momentum, "variance": optimizer.variance}
+        if optimizer.average is not None:
+            found["average"] = optimizer.average
+        return {
+            group: dict(zip(self.parameters, together.tensors, strict=True))
+            for group, together in found.items()
         }
-        if self.average is not None:
-            groups["average"] = {name: p.data for name, p in self.average.named_parameters()}
-        return groups
 
     def set_step(self, step: int) -> None:
         """Continue as after ``step`` optimizer steps."""
-        self.step.fill_(step)
+        self.optimizer.set_step(step)
         self.totals.zero_()
-        for moments in self.optimizer.state.values():
-            moments["step"].fill_(step)
 
     def load(self, groups: dict[str, dict[str, Tensor]], step: int) -> None:
         """Copy stored tensors into place."""
@@ -162,34 +151,21 @@ class Step:
         start, logits = self.network(coords)
         tours = self.tours_of(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
         loss, values = self.loss_of(coords, start, logits, tours)
-        self.state.optimizer.zero_grad()  # to None: backward then keeps its own tensors, without adding
-        loss.backward()
-        self.processes.average_gradients(self.state.parameters.values())
+        self.backward(loss)
         return values
 
-    def __call__(self) -> None:
-        state = self.state
-        values = self.gradients()
-        gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        if self.recipe.clip:
-            torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
-        state.optimizer.step()
-        state.step += 1
-        if state.average is not None:
-            self._update_average()
-        state.totals += torch.cat((values, norm[None]))
+    def backward(self, loss: Tensor) -> None:
+        """Leave the loss's gradients at the parameters, as they come: strided, shared, or none."""
+        parameters = list(self.state.parameters.values())
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None and self.processes.count > 1:  # written to, so in memory of its own
+                gradient = gradient.clone(memory_format=torch.contiguous_format)
+            parameter.grad = gradient
+        self.processes.average_gradients(parameters)
 
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        """Move the averaged weights: the plain mean until the window of ``1 / (1 - decay)`` steps is full."""
-        assert self.state.average is not None
-        weight = (1 / self.state.step).clamp_min(1 - self.recipe.averaging)
-        average: list[Tensor] = list(self.state.average.parameters())
-        target: list[Tensor] = list(self.state.parameters.values())
-        change = list(torch._foreach_sub(target, average))
-        torch._foreach_mul_(change, weight)
-        torch._foreach_add_(average, change)
+    def __call__(self) -> None:
+        self.state.optimizer.update(self.gradients())
 
 
 class CapturedStep:
@@ -215,7 +191,10 @@ class CapturedStep:
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
         pool = None if beside is None else beside.graph.pool()
-        with torch.cuda.graph(self.graph, pool=pool, stream=self.stream):
+        with (
+            state.optimizer.recording() as self.kept,
+            torch.cuda.graph(self.graph, pool=pool, stream=self.stream),
+        ):
             step()
         state.load(before, at)
 
