@@ -162,10 +162,16 @@ inline void set_mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, 
   mma(c, a0, a1, a2, a3, b0, b1);
 }
 inline void mma(float (&c)[4], word a0, word a1, word b) { mma(c, a0, a1, 0, 0, b, 0); }
+inline void set_mma(float (&c)[4], word a0, word a1, word b) { set_mma(c, a0, a1, 0, 0, b, 0); }
 inline Meeting barriers[16];
 inline void barrier(int number, int threads) {
   barriers[number].size = threads;
   meet(barriers[number]);
+}
+inline void arrive(int number, int threads) {
+  Meeting& meeting = barriers[number];
+  meeting.size = threads;
+  if (++meeting.arrived == meeting.size) meeting.arrived = 0, meeting.number++;
 }
 // A copy arrives when its thread waits for it; until then nobody can use what was there.
 struct Copy {
@@ -280,8 +286,9 @@ inline Operand operand(const void* shared, int along_k, int along_n) {
 struct Product {
   std::vector<float*> c;  // of each n-tile four numbers
   bool add;  // to what was there
-  const word* a[4];
-  Operand b;
+  const word* a[4];  // or none of them, and `left`
+  Operand left, b;
+  bool is_turned;
   unsigned group;
 };
 struct Flight {  // of a thread
@@ -299,29 +306,35 @@ inline void fail(const char* what) {
   fprintf(stderr, "%s\n", what);
   abort();
 }
-inline void start_products(std::vector<float*> c, bool add, const word& a0, const word& a1, const word& a2,
-                           const word& a3, Operand b) {
+inline void start_product(Product product) {
   Flight& flight = flights[threadIdx.x];
   if (!flight.is_open) fail("a product without before_products");
-  for (float* four : c)
+  for (float* four : product.c)
     for (int k = 0; k < 4; k++) {
       bool is_known = false;
       for (auto& [place, value] : flight.results) is_known |= place == four + k;
       if (!is_known) flight.results.push_back({four + k, four[k]});
       four[k] = NAN;
     }
-  flight.products.push_back({c, add, {&a0, &a1, &a2, &a3}, b, flight.group});
+  product.group = flight.group;
+  flight.products.push_back(product);
 }
 template <bool ADD = true>
 inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_products(tiles, ADD, a0, a1, a2, a3, b);
+  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, false});
+}
+template <bool ADD, bool TURNED, int N>
+inline void start_mma(float (&c)[N][4], Operand a, Operand b) {
+  std::vector<float*> tiles;
+  for (float(&tile)[4] : c) tiles.push_back(tile);
+  start_product({tiles, ADD, {}, a, b, TURNED});
 }
 template <bool ADD = true>
 inline void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2, const word& a3,
                       Operand b) {
-  start_products({c, d}, ADD, a0, a1, a2, a3, b);
+  start_product({{c, d}, ADD, {&a0, &a1, &a2, &a3}, 0, b, false});
 }
 inline void meet_group() {
   if (threadIdx.x / 128 >= emulator.groups.size()) fail("products need four warps");
@@ -336,10 +349,11 @@ inline void commit_products() {
   flight.group++;
   flight.is_open = false;
 }
-// The number at (k, n) of a shared operand: cores of 8 n with 8 k each.
-inline float number_at(Operand b, int k, int n) {
+// The number at (k, n) of a shared operand: cores of 8 n with 8 k each; turned, of 8 k with 8 n.
+inline float number_at(Operand b, int k, int n, bool is_turned) {
   size_t start = (b & 0x3fff) << 4, along_k = (b >> 16 & 0x3fff) << 4, along_n = (b >> 32 & 0x3fff) << 4;
-  size_t at = start + k / 8 * along_k + n / 8 * along_n + n % 8 * 16 + k % 8 * 2;
+  size_t at = start + k / 8 * along_k + n / 8 * along_n;
+  at += is_turned ? k % 8 * 16 + n % 8 * 2 : n % 8 * 16 + k % 8 * 2;
   if (memcmp(published + at, emulated_shared + at, 2)) fail("a product reads what was not published, or is gone");
   unsigned short bits;
   memcpy(&bits, published + at, 2);
@@ -356,19 +370,24 @@ inline void wait_for_products() {
       left.push_back(product);
       continue;
     }
-    for (int k = 0; k < 4; k++) operands[me][k] = *product.a[k];
+    if (product.a[0])
+      for (int k = 0; k < 4; k++) operands[me][k] = *product.a[k];
     meet_warp();
+    float a[2][16];
+    for (int r = 0; r < 2; r++)
+      for (int k = 0; k < 16; k++)
+        a[r][k] = product.a[0] ? half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2)
+                               : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_turned);
     for (size_t q = 0; q < product.c.size(); q++)
       for (int h = 0; h < 2; h++) {
         float b[16];
-        for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h);
+        for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h, product.is_turned);
         for (int r = 0; r < 2; r++) {
           float* place = product.c[q] + 2 * r + h;
           auto result = flight.results.begin();
           while (result->first != place) result++;
           if (!product.add) result->second = 0;
-          for (int k = 0; k < 16; k++)
-            result->second += half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2) * b[k];
+          for (int k = 0; k < 16; k++) result->second += a[r][k] * b[k];
         }
       }
     meet_warp();

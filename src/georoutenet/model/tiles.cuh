@@ -132,3 +132,81 @@ __device__ __forceinline__ void scatter(word (&v)[32], int g) {
     v[k] = add2(keep, shuffle(send, HALF));
   }
 }
+
+// A matrix of 16 ins and 128 outs, in the tiles' order: read(out, in) is the word of ins in and in + 1.
+constexpr int NARROW = 256;  // of 16 bytes
+template <class Read>
+__device__ void fill_narrow(uint4* matrix, Read read) {
+  for (int k = threadIdx.x; k < 4 * NARROW; k += blockDim.x) {
+    int half = k / 512, q = k / 32 % 16, lane = k % 32;
+    word w = read(feature(q, lane / 4), 8 * half + 2 * (lane % 4));
+#ifdef HOPPER
+    ((word*)matrix)[k] = w;
+#else
+    ((word*)matrix)[k % 512 * 2 + half] = w;
+#endif
+  }
+}
+// A vector as such a matrix: the product with a `UnitRow` is the vector, in three parts to the last bit of it.
+__device__ void fill_vector(uint4* matrix, const float* vector, float factor) {
+  fill_narrow(matrix, [&](int f, int in) {
+    float v = factor * vector[f], a = low(pack(v, 0.0f)), b = low(pack(v - a, 0.0f));
+    return in == 0 ? pack(a, b) : in == 2 ? pack(v - a - b, 0.0f) : 0;
+  });
+}
+// Its rows as a left operand: words of the first and of the last 8 ins, which products on their way want to stay.
+struct UnitRow {
+  word one, none;
+  __device__ UnitRow(int t) : one(t == 0 ? 0x3f803f80u : t == 1 ? 0x3f80u : 0), none(0) { keep(one), keep(none); }
+};
+
+// acc = vector + a b, of 16 ins or of 128: there after `finish`.
+#ifdef HOPPER
+__device__ __forceinline__ Matrix narrow_in(const uint4* shared) { return operand(shared, 16 * 128, 128); }
+__device__ __forceinline__ void start(float (&acc)[16][4], const UnitRow& unit, Matrix vector, const word (&a)[4], Matrix b) {
+  before_products();
+  start_mma<false>(acc, unit.one, unit.one, unit.none, unit.none, vector);
+  start_mma(acc, a[0], a[1], a[2], a[3], b);
+  commit_products();
+}
+__device__ __forceinline__ void start(float (&acc)[16][4], const UnitRow& unit, Matrix vector, const word (&x)[2][16],
+                                      Matrix b) {
+  before_products();
+  start_mma<false>(acc, unit.one, unit.one, unit.none, unit.none, vector);
+#pragma unroll
+  for (int k = 0; k < 8; k++)
+    start_mma(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], b + k * (32 * 128 / 16));
+  commit_products();
+}
+__device__ __forceinline__ void finish(float (&acc)[16][4], const UnitRow& unit, const word (&a)[4]) {
+  wait_for_products();
+  hold(acc);
+  hold(unit.one), hold(unit.none), hold(a[0]), hold(a[1]), hold(a[2]), hold(a[3]);
+}
+__device__ __forceinline__ void finish(float (&acc)[16][4], const UnitRow& unit, const word (&x)[2][16]) {
+  finish(acc, x);
+  hold(unit.one), hold(unit.none);
+}
+#else
+__device__ __forceinline__ Matrix narrow_in(const uint4* shared) { return (Matrix)((const uint2*)shared + threadIdx.x % 32); }
+__device__ __forceinline__ void add_narrow(float (&acc)[16][4], word a0, word a1, word a2, word a3, Matrix b) {
+#pragma unroll
+  for (int q = 0; q < 16; q++) {
+    uint2 v = ((const uint2*)b)[q * 32];
+    mma(acc[q], a0, a1, a2, a3, v.x, v.y);
+  }
+}
+__device__ __forceinline__ void start(float (&acc)[16][4], const UnitRow& unit, Matrix vector, const word (&a)[4], Matrix b) {
+  clear(acc);
+  add_narrow(acc, unit.one, unit.one, unit.none, unit.none, vector);
+  add_narrow(acc, a[0], a[1], a[2], a[3], b);
+}
+__device__ __forceinline__ void start(float (&acc)[16][4], const UnitRow& unit, Matrix vector, const word (&x)[2][16],
+                                      Matrix b) {
+  clear(acc);
+  add_narrow(acc, unit.one, unit.one, unit.none, unit.none, vector);
+  start(acc, x, b);
+}
+template <class Left>
+__device__ __forceinline__ void finish(float (&acc)[16][4], const UnitRow& unit, const Left& left) {}
+#endif

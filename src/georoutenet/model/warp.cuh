@@ -51,9 +51,19 @@ __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word b) {
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a0), "r"(a1), "r"(b));
 }
+// c (16 x 8) = a (16 x 8) b (8 x 8)
+__device__ __forceinline__ void set_mma(float (&c)[4], word a0, word a1, word b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+               : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+               : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+}
 // A number of threads, whole warps of a block, wait for each other; number 0 is the whole block's.
 __device__ __forceinline__ void barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+// Be counted among them, without waiting.
+__device__ __forceinline__ void arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 // 16 bytes to shared memory, without waiting for them.
 __device__ __forceinline__ void copy16(void* shared, const void* global) {
@@ -169,6 +179,53 @@ __device__ __forceinline__ void start_mma(float (&c)[4], float (&d)[4], const wo
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD));
 }
+// c (64 x 8 N) += a (64 x 16) b (16 x 8 N), both in shared memory; or, TURNED, as cores of 8 k with 16 bytes along m or n.
+#define FOUR(c) "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+template <bool ADD, bool TURNED>
+__device__ __forceinline__ void start_mma(float (&c)[7][4], Operand a, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, %30, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n56k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, "
+      "%28, %29, p, 1, 1, %31, %31;}"
+      : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6])
+      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+}
+template <bool ADD, bool TURNED>
+__device__ __forceinline__ void start_mma(float (&c)[16][4], Operand a, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, %66, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+      "%64, %65, p, 1, 1, %67, %67;}"
+      : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
+        FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15])
+      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+}
+template <bool ADD, bool TURNED>
+__device__ __forceinline__ void start_mma(float (&c)[17][4], Operand a, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, %70, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n136k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67}, "
+      "%68, %69, p, 1, 1, %71, %71;}"
+      : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
+        FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15]),
+        FOUR(c[16])
+      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+}
+#undef FOUR
 // Before the first product, and after c or a was touched.
 __device__ __forceinline__ void before_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
