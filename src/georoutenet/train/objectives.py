@@ -75,9 +75,10 @@ def entropy_coefficient(
 
 def cheapest_other(costs: Tensor) -> Tensor:
     """For each candidate the lowest cost among the other candidates, ``(B, M) -> (B, M)``, M of 2 or more."""
-    lowest, index = costs.topk(2, dim=1, largest=False)  # (B, 2)
-    candidate = torch.arange(costs.shape[1], device=costs.device)
-    return torch.where(candidate == index[:, :1], lowest[:, 1:], lowest[:, :1])
+    lowest, index = costs.min(1, keepdim=True)  # not topk, which compiles to a sort
+    is_lowest = torch.arange(costs.shape[1], device=costs.device) == index
+    second = costs.masked_fill(is_lowest, torch.inf).amin(1, keepdim=True)
+    return torch.where(is_lowest, second, lowest)
 
 
 def best_of_advantage(costs: Tensor, best_of: int) -> Tensor:
