@@ -29,6 +29,15 @@ LOGIT_FORWARD = Kernel(
     "edge_ends.cu", "logit_forward", warps=16, shared=MATRIX + NARROW + 16 * TILE, groups=True
 )
 LOGIT_BACKWARD = Kernel("edge_ends_backward.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
+# On Hopper, 128 rows at a time, their pieces of 16 bytes a little apart; where they are added up, one piece more.
+PIECE = (128 + 2) * 16
+LOGIT_BACKWARD_HOPPER = Kernel(
+    "edge_ends_hopper.cu",
+    "logit_backward",
+    warps=16,
+    shared=MATRIX + (3 * 17 + 2 * 16) * PIECE,
+    groups=True,
+)
 
 
 EMBEDDING_TOTALS = Kernel("edge_ends.cu", "embedding_totals", warps=16, shared=0)
@@ -42,7 +51,11 @@ def embedding_fits(states: Tensor, bases: int) -> bool:
 
 def logit_fits(states: Tensor) -> bool:
     """Whether the head's kernels take these states."""
-    return native.fits(states, LOGIT_FORWARD, LOGIT_BACKWARD, LOGIT_TOTALS)
+    return native.fits(states, LOGIT_FORWARD, _logit_backward(states.device), LOGIT_TOTALS)
+
+
+def _logit_backward(device: torch.device) -> Kernel:
+    return LOGIT_BACKWARD_HOPPER if native.hopper(device) else LOGIT_BACKWARD
 
 
 def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
@@ -79,9 +92,10 @@ def logit_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...
     """Gradients of e, weight, bias, last and offset. Saved: e, weight, bias, last, and the bits."""
     e, weight, bias, last, on = saved
     de = torch.empty_like(e)
-    blocks = LOGIT_BACKWARD.count(saved)
+    kernel = _logit_backward(e.device)
+    blocks = kernel.count(saved)
     shares = last.new_empty((blocks, LOGIT_SHARE))
-    LOGIT_BACKWARD(e, weight, last, on, grad, de, shares, grad.numel())
+    kernel(e, weight, last, on, grad, de, shares, grad.numel())
     gradients = logit_gradients(last)
     LOGIT_TOTALS(shares, weight, bias, last, *gradients, blocks, blocks=LOGIT_TOTALS_ROWS)
     return de, *gradients
