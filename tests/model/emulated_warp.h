@@ -30,6 +30,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline unsigned __umulhi(unsigned x, unsigned y) { return (uint64_t)x * y >> 32; }
 inline float __expf(float x) { return expf(x); }
 
 struct Index { unsigned x; };

@@ -15,7 +15,7 @@ from georoutenet.model.native import MATRIX, TILE, Kernel
 
 # As many warps as the registers of a multiprocessor allow.
 FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE, groups=True)
-BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 2 * TILE, groups=True)
+BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 3 * TILE, groups=True)
 
 
 def fits(e: Tensor) -> bool:
