@@ -62,7 +62,7 @@ def test_one_call_solves_an_instance(tmp_path: Path) -> None:
     result = grn.solve(np.random.default_rng(0).random((50, 2)))
     check(result)
     assert set(result.timings) - {"compile"} == {"load", "network", "decode", "improve", "total"}
-    assert result.method == "georoutenet-50, beam 1000, 4 views, dominance"
+    assert result.method == "georoutenet, beam 1000, 4 views, dominance"
     assert [note for note in result.notes if "compiling" not in note] == []
     assert result.gap is None
     assert result.optimum is None
@@ -93,7 +93,7 @@ def test_the_neural_tour_is_the_decoder_s() -> None:
     expected = solve_views(policy, instances=[instance], views=3, width=100)
     assert expected.lengths is not None
     assert views.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
-    assert views.method == "georoutenet-50, beam 100, 3 views"
+    assert views.method == "georoutenet, beam 100, 3 views"
 
 
 @pytest.mark.parametrize("options", VARIANTS)
@@ -159,7 +159,7 @@ def test_scale_and_offset_do_not_matter() -> None:
 def test_larger_instances_use_candidate_lists() -> None:
     result = grn.solve(random_instance(400, 2), stop=grn.MaxIterations(50))
     check(result)
-    assert result.method == "georoutenet-50, greedy"
+    assert result.method == "georoutenet, greedy"
     assert result.edges is not None
     assert result.edges.neighbors.shape == (400, neural.LIKELY)
 

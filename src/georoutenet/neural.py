@@ -163,20 +163,6 @@ def memory_available(device: str) -> int:
         return 4 << 30
 
 
-def choose_weights(weights: str | Path, n: int) -> str | Path:
-    """``auto`` is the packaged policy trained on the size nearest to ``n``."""
-    from georoutenet.model.weights import packaged_weights
-
-    if str(weights) != "auto":
-        return weights
-    sizes = {
-        int(name.rsplit("-", 1)[1]): name for name in packaged_weights() if name.startswith("georoutenet-")
-    }
-    if not sizes:
-        raise InputError("no weights are packaged; name a file with weights=")
-    return sizes[min(sizes, key=lambda size: abs(np.log(size / n)))]
-
-
 def load(weights: str | Path, device: str) -> Policy:
     """A policy, kept for the next call; a changed file is read again."""
     from georoutenet.model.weights import find_weights
@@ -333,7 +319,7 @@ def score_edges(instance: Instance, weights: str | Path | Policy, device: str) -
     place = str(choose_device(device))
     plan = make_plan(instance.n, decoder="greedy", device=place)
     check_memory(plan)
-    policy = load(choose_weights(weights, instance.n), place) if isinstance(weights, (str, Path)) else weights
+    policy = load(weights, place) if isinstance(weights, (str, Path)) else weights
     cities = torch.from_numpy(instance.normalized()).float()[None].to(policy.device)
     with torch.no_grad():
         return likely_edges(policy(cities, candidates=plan.candidates))[0]

@@ -25,7 +25,6 @@ from georoutenet.neural import (
     NETWORK,
     Plan,
     check_memory,
-    choose_weights,
     load,
     make_plan,
     neural_tours,
@@ -54,7 +53,7 @@ MARGIN = 3
 class Options:
     """The options of ``solve``, checked."""
 
-    weights: str | Path | Policy = "auto"
+    weights: str | Path | Policy = "georoutenet"
     decoder: str | None = None
     beam_width: int | None = None
     views: int | None = None
@@ -189,9 +188,8 @@ class Group:
         plan = options.plan(self.n, device)
         policy = options.weights
         if isinstance(policy, (str, Path)):
-            name = choose_weights(policy, self.n)
-            policy = load(name, device)
-            self.method = f"{Path(name).stem}, "
+            self.method = f"{Path(policy).stem}, "
+            policy = load(policy, device)
         else:
             plan = replace(plan, device=str(policy.device))
         check_memory(plan)

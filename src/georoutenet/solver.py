@@ -32,7 +32,7 @@ Problem = Instance | ArrayLike | str | os.PathLike[str]
 def solve(
     problem: Problem,
     *,
-    weights: str | Path | Policy = "auto",
+    weights: str | Path | Policy = "georoutenet",
     decoder: str | None = None,
     beam_width: int | None = None,
     views: int | None = None,

@@ -60,7 +60,7 @@ def solve(
     improve: Annotated[
         bool, typer.Option("--improve/--no-improve", help="Local search, or the network's tour as it is.")
     ] = True,
-    weights: Annotated[str, typer.Option(help="Packaged weights, a file, or auto (by size).")] = "auto",
+    weights: Annotated[str, typer.Option(help="Packaged weights, or a file.")] = "georoutenet",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     start: Annotated[int | None, typer.Option(help="First city, counting from 0.")] = None,
     end: Annotated[int | None, typer.Option(help="Last city, counting from 0.")] = None,
