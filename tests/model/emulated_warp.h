@@ -126,6 +126,7 @@ inline word fma2(word a, word b, word c) {
 inline word mul2(word a, word b) { return fma2(a, b, 0x80008000u); }
 inline float tangent(float x) { return tanhf(x); }
 inline float power2(float x) { return exp2f(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
 
 inline word exchange[1024];
 inline word shuffle(word x, int mask) {
@@ -283,6 +284,37 @@ inline void publish() { memcpy(published, emulated_shared, sizeof published); }
 inline Operand operand(const void* shared, int along_k, int along_n) {
   Operand start = (const char*)shared - emulated_shared;
   return (start & 0x3ffff) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
+}
+// A copy of a block arrives when somebody waits for it.
+typedef uint64_t Signal;  // how many copies are there
+struct Block {
+  Signal* signal;
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+inline std::vector<Block> blocks_on_their_way;
+inline void prepare(Signal* signal) { *signal = 0, blocks_on_their_way.clear(); }
+inline void copy_block(void* shared, const void* global, int bytes, Signal* signal) {
+  memset(shared, 0xff, bytes);
+  blocks_on_their_way.push_back({signal, shared, global, (size_t)bytes});
+}
+inline void wait_for_block(Signal* signal, int odd) {
+  while (*signal % 2 == odd) {
+    size_t k = 0;
+    while (k < blocks_on_their_way.size() && blocks_on_their_way[k].signal != signal) k++;
+    if (k < blocks_on_their_way.size()) {
+      Block block = blocks_on_their_way[k];
+      blocks_on_their_way.erase(blocks_on_their_way.begin() + k);
+      memcpy(block.to, block.from, block.bytes);
+      memcpy(published + ((char*)block.to - emulated_shared), block.from, block.bytes);
+      ++*signal;
+    } else {
+      unsigned me = emulator.now;
+      swapcontext(&emulator.threads[me], &emulator.scheduler);
+      threadIdx.x = me;
+    }
+  }
 }
 struct Product {
   std::vector<float*> c;  // of each n-tile four numbers

@@ -16,10 +16,25 @@ struct Stream {
   uint4* buffers;
   int count, number;
   __device__ Stream(const uint4* from, uint4* buffers, int count) : from(from), buffers(buffers), count(count), number(0) {
-    for (int k = 0; k < BUFFERS - 1; k++) fetch();
+#ifdef HOPPER
+    if (threadIdx.x == 0)
+      for (int k = 0; k < BUFFERS; k++) prepare(arrived(k));
+    __syncthreads();
+#endif
+    for (int k = 0; k < BUFFERS - 1; k++) copy();
   }
   __device__ __forceinline__ uint4* buffer(int number) { return buffers + number % BUFFERS * FRAGMENTS; }
-  __device__ __forceinline__ void fetch() {
+#ifdef HOPPER
+  __device__ __forceinline__ Signal* arrived(int number) {
+    __shared__ Signal signals[BUFFERS];
+    return signals + number % BUFFERS;
+  }
+#endif
+  __device__ __forceinline__ void copy() {
+#ifdef HOPPER
+    if (threadIdx.x == 0 && number < count)
+      copy_block(buffer(number), from + number * FRAGMENTS, 16 * FRAGMENTS, arrived(number));
+#else
     if (number < count) {
       uint4* to = buffer(number) + threadIdx.x;
       const uint4* mine = from + number * FRAGMENTS + threadIdx.x;
@@ -27,23 +42,41 @@ struct Stream {
       for (int k = 0; k < FRAGMENTS; k += THREADS) copy16(to + k, mine + k);
     }
     commit_copies();
+#endif
     number++;
   }
-  // The next matrix; somebody calls `fetch` before the one after it.
+  // The next matrix; `fetch` comes between, when nobody of this warp reads the one before any more.
   __device__ __forceinline__ Matrix next() {
+    int now = number - BUFFERS + 1;
+#ifdef HOPPER
+    wait_for_block(arrived(now), now / BUFFERS % 2);
+#else
     wait_for_copies<BUFFERS - 2>();
-    publish();
     __syncthreads();  // every thread's copies are there, and nobody reads the matrix before any more
-    return matrix_in(buffer(number - BUFFERS + 1));
+#endif
+    return matrix_in(buffer(now));
   }
-  // acc += x times the next matrix; `meanwhile` does not touch acc, nor change x. What it copies is there with the
-  // matrix BUFFERS - 1 later.
+  __device__ __forceinline__ void fetch() {
+#ifdef HOPPER
+    __syncthreads();  // nobody reads the matrix before any more
+#endif
+    copy();
+  }
+  // acc += x times the next matrix, on its way until `finish`; all before is there. `meanwhile` does not touch acc, nor
+  // change x.
   template <class Work>
-  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
+  __device__ __forceinline__ void begin(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
     Matrix b = next();
     if (TOGETHER == 1) meanwhile(), fetch();
     start(acc, x, b);
+#ifdef HOPPER
+    wait_for_products<1>();
+#endif
     if (TOGETHER > 1) meanwhile(), fetch();
+  }
+  template <class Work>
+  __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
+    begin(acc, x, meanwhile);
     finish(acc, x);
   }
   __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
@@ -57,12 +90,11 @@ __device__ __forceinline__ void narrow(word (&x)[2][16], const float (&acc)[16][
 #pragma unroll
     for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
 }
-__device__ __forceinline__ float dot(const float (&acc)[16][4], const word (&x)[16], int r) {
-  float sum = 0;
+__device__ __forceinline__ void widen(float (&acc)[16][4], const word (&x)[2][16]) {
 #pragma unroll
-  for (int q = 0; q < 16; q++)
-    sum = fmaf(acc[q][2 * r], low(x[q]), fmaf(acc[q][2 * r + 1], high(x[q]), sum));
-  return over_row(sum);
+  for (int r = 0; r < 2; r++)
+#pragma unroll
+    for (int q = 0; q < 16; q++) acc[q][2 * r] = low(x[r][q]), acc[q][2 * r + 1] = high(x[r][q]);
 }
 __device__ __forceinline__ void add(float (&acc)[16][4], const word (&x)[16], int r, float factor) {
 #pragma unroll
@@ -71,23 +103,60 @@ __device__ __forceinline__ void add(float (&acc)[16][4], const word (&x)[16], in
     acc[q][2 * r + 1] = fmaf(factor, high(x[q]), acc[q][2 * r + 1]);
   }
 }
-// Calls use(l, rows) for the first `past` states of the lane's two rows, the next one on its way.
-template <class Use>
-__device__ __forceinline__ void over_history(const uint4* const (&history)[PAST], int past, const int (&row)[2], int t,
-                                             Use use) {
-  word h[2][2][16];
-  take(h[0][0], history[0] + piece(row[0], t), 4);
-  take(h[0][1], history[0] + piece(row[1], t), 4);
+// Row g + 8 r of x times that of h. Of the products of all rows with all of h, the diagonal counts.
+__device__ __forceinline__ float dot(const word (&x)[2][16], const word (&h)[16], int r, Lane at) {
+  float all[2][4] = {};
 #pragma unroll
-  for (int l = 0; l < PAST; l++)
-    if (l < past) {
-      if (l + 1 < past) {
-        take(h[(l + 1) % 2][0], history[(l + 1) % PAST] + piece(row[0], t), 4);
-        take(h[(l + 1) % 2][1], history[(l + 1) % PAST] + piece(row[1], t), 4);
-      }
-      use(l, h[l % 2]);
-    }
+  for (int k = 0; k < 8; k++)
+    mma(all[k % 2], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], h[2 * k], h[2 * k + 1]);
+  float even = all[0][2 * r] + all[1][2 * r], odd = all[0][2 * r + 1] + all[1][2 * r + 1];
+  return from_lane(at.g % 2 ? odd : even, 4 * at.g + at.g / 2);
 }
+// A number for each past state of row g + 8 r: lane 4 g + t has those of states t and t + 4.
+struct OfStates {
+  float of[2][2];
+  __device__ __forceinline__ void set(int r, int l, float x, Lane at) {
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      if (l == at.t + 4 * k) of[r][k] = x;
+  }
+  __device__ __forceinline__ float get(int r, int l, Lane at) const {
+    return from_lane(l < 4 ? of[r][0] : of[r][1], 4 * at.g + l % 4);
+  }
+};
+// Addresses in shared memory, so that a loop over them needs its code only once.
+template <int COUNT>
+struct Places {
+  const uint4* first;
+  long long* offsets;
+  __device__ __forceinline__ Places(const uint4* const (&all)[COUNT], long long* shared) : first(all[0]), offsets(shared) {
+    if (threadIdx.x == 0)
+#pragma unroll
+      for (int k = 0; k < COUNT; k++) offsets[k] = (const char*)all[k] - (const char*)first;
+  }
+  // Behind a barrier.
+  __device__ __forceinline__ const uint4* operator[](int k) const {
+    return (const uint4*)((const char*)first + offsets[k]);
+  }
+};
+struct History {
+  Places<PAST> states;
+  int past;
+  // Calls use(l, r, row) for both of the lane's rows of each state; a row is on its way while the other one is used.
+  template <class Use>
+  __device__ __forceinline__ void visit(const int (&row)[2], int t, Use use) const {
+    word h[2][16];
+#pragma unroll
+    for (int r = 0; r < 2; r++) take(h[r], states.first + piece(row[r], t), 4);
+#pragma unroll 1
+    for (int l = 0; l < past; l++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        use(l, r, h[r]);
+        if (l + 1 < past) take(h[r], states[l + 1] + piece(row[r], t), 4);
+      }
+  }
+};
 // acc = normalized acc of row r; returns the scale.
 __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
   float sum = 0, square = 0;
@@ -96,14 +165,14 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
 #pragma unroll
     for (int h = 0; h < 2; h++) sum += acc[q][2 * r + h], square = fmaf(acc[q][2 * r + h], acc[q][2 * r + h], square);
   float mean = over_row(sum) * (1.0f / WIDTH);
-  float scale = rsqrtf(fmaxf(over_row(square) * (1.0f / WIDTH) - mean * mean, 0.0f) + 1e-5f);
+  float scale = rsqrtf(fmaxf(over_row(square) * (1.0f / WIDTH) - mean * mean, 0.0f) + 1e-5f), shift = -mean * scale;
 #pragma unroll
   for (int q = 0; q < 16; q++)
 #pragma unroll
-    for (int h = 0; h < 2; h++) acc[q][2 * r + h] = (acc[q][2 * r + h] - mean) * scale;
+    for (int h = 0; h < 2; h++) acc[q][2 * r + h] = fmaf(acc[q][2 * r + h], scale, shift);
   return scale;
 }
-// acc = for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
+// acc += for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
 // matrix.
 template <class Matrices>
 __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& stream, const uint4* row0,
@@ -114,14 +183,16 @@ __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& str
   for (int h = 0; h < AHEAD; h++) take(e[h][0], row0 + 16 * h, 4), take(e[h][1], row1 + 16 * h, 4);
   Matrix b = stream.next();
   stream.fetch();
+#ifdef HOPPER
+  hold(acc);
+#endif
 #pragma unroll
   for (int h = 0; h < 8; h++) {
     word(&x)[2][16] = e[h % AHEAD];
 #ifdef HOPPER
     before_products();
-    start_mma<false>(acc[2 * h], acc[2 * h + 1], x[0][0], x[1][0], x[0][1], x[1][1], b + h * (2 * 128 / 16));
 #pragma unroll
-    for (int k = 1; k < 8; k++)
+    for (int k = 0; k < 8; k++)
       start_mma(acc[2 * h], acc[2 * h + 1], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1],
                 b + k * (32 * 128 / 16) + h * (2 * 128 / 16));
     commit_products();
@@ -130,8 +201,6 @@ __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& str
     int done = h - 1;
     hold(e[done % AHEAD]);
 #else
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[2 * h][k] = acc[2 * h + 1][k] = 0;
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       uint4 b0 = b[(8 * h + c) * 32], b1 = b[(8 * h + 4 + c) * 32];
@@ -150,7 +219,10 @@ __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& str
   finish(acc, e[7 % AHEAD]);
 #endif
 }
-__device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, tangent(0.5f * x), 0.5f); }
+__device__ __forceinline__ float silu(float x) {  // x / (1 + exp(-x))
+  float half = 0.5f * x;
+  return fmaf(half, tangent(half), half);
+}
 
 #ifdef NODE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_FORWARD_WARPS * 32, 1)
@@ -162,18 +234,21 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
-  for (int k = threadIdx.x; k < VECTORS; k += blockDim.x) vector[k] = vectors[k];
   Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
+#pragma unroll
+  for (int k = threadIdx.x; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
-  const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
+  keep(at.t);  // what it adds to an address then stays apart from constants
+  __shared__ long long offsets[PAST];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
   bool inside[2] = {first < rows, first + 8 < rows};
   int row[2] = {min(first, rows - 1), min(first + 8, rows - 1)};
-  auto slab = [&](int number, int r) { return kept + (size_t)number * rows * 16 + piece(row[r], at.t); };
-  auto keep = [&](int number, const word(&x)[2][16]) {
+  auto slab = [&](int number) { return kept + (size_t)number * rows * 16; };
+  auto write = [&](uint4* to, const word(&x)[2][16]) {
 #pragma unroll
     for (int r = 0; r < 2; r++)
-      if (inside[r]) put(slab(number, r), x[r]);
+      if (inside[r]) put(to + piece(row[r], at.t), x[r]);
   };
   float acc[16][4];
   word x[2][16];
@@ -186,130 +261,107 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
       uint2 v = values[(size_t)row[r] * 32 + 4 * h + at.t];
       x[r][2 * h] = v.x, x[r][2 * h + 1] = v.y;
     }
+  widen(acc, x);
   average_edges(acc, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
-#pragma unroll
-  for (int r = 0; r < 2; r++)
-#pragma unroll
-    for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r] + low(x[r][q]), acc[q][2 * r + 1] + high(x[r][q]));
+  narrow(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (inside[r])
 #pragma unroll
       for (int h = 0; h < 8; h++)
-        ((uint2*)slab(MESSAGE, r))[4 * h - at.t] = make_uint2(x[r][2 * h], x[r][2 * h + 1]);
-  clear(acc);
-  stream.multiply(acc, x);
-  narrow(x, acc);
+        ((uint2*)slab(MESSAGE))[(size_t)row[r] * 32 + 4 * h + at.t] = make_uint2(x[r][2 * h], x[r][2 * h + 1]);
+
+  // The node, its query, and the query times the keys' matrix.
+  word node[2][16];
+#pragma unroll 1
+  for (int number = NODE; number <= PROJECTED; number++) {
+    clear(acc);
+    stream.multiply(acc, x);
+    narrow(x, acc);
+    write(slab(number), x);
+    if (number == NODE)
+#pragma unroll
+      for (int q = 0; q < 16; q++) node[0][q] = x[0][q], node[1][q] = x[1][q];
+  }
 
   // Eqs. residual_attention and residual_mix.
-  word query[2][16];
-  clear(acc);
-  stream.multiply(acc, x, [&] { keep(NODE, x); });
-  narrow(query, acc);
-  clear(acc);
-  stream.multiply(acc, query, [&] { keep(QUERY, query); });
-  narrow(query, acc);
-  keep(PROJECTED, query);
-  float share[PAST][2], largest[2] = {-1e30f, -1e30f}, total[2] = {};
-  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      share[l][r] = dot(acc, h[r], r) * 0.08838834764831845f;  // 1 / sqrt(128)
-      largest[r] = fmaxf(largest[r], share[l][r]);
-    }
+  OfStates share = {{{-1e30f, -1e30f}, {-1e30f, -1e30f}}};
+  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) {
+    share.set(r, l, dot(x, h, r, at) * 0.08838834764831845f, at);  // 1 / sqrt(128)
   });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-#pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) share[l][r] = __expf(share[l][r] - largest[r]), total[r] += share[l][r];
-#pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) {
-        share[l][r] /= total[r];
-        if (inside[r] && at.t == 0) shares[row[r] * 8 + l] = share[l][r];
-      }
-#pragma unroll
-    for (int q = 0; q < 16; q++) acc[q][2 * r] = low(x[r][q]), acc[q][2 * r + 1] = high(x[r][q]);
+    float(&of)[2] = share.of[r];
+    float largest = fmaxf(of[0], of[1]);
+    largest = fmaxf(largest, shuffle(largest, 1));
+    largest = fmaxf(largest, shuffle(largest, 2));
+    of[0] = __expf(of[0] - largest), of[1] = __expf(of[1] - largest);
+    float part = reciprocal(over_row(of[0] + of[1]));
+    of[0] *= part, of[1] *= part;
+    if (inside[r]) shares[row[r] * 8 + at.t] = of[0], shares[row[r] * 8 + 4 + at.t] = of[1];
   }
-  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
-    add(acc, h[0], 0, share[l][0]);
-    add(acc, h[1], 1, share[l][1]);
-  });
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float scale = normalize(acc, r);
-    if (inside[r] && at.t == 0) scales[2 * row[r]] = scale;
-  }
-  narrow(x, acc);
-  keep(NORM1, x);
-#pragma unroll
-  for (int q = 0; q < 16; q++) {
-    int f = feature_of(q, at.t);
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], vector[GAMMA1 + f + k % 2], vector[BETA1 + f + k % 2]);
-  }
-  narrow(x, acc);
-  keep(HIDDEN, x);
+  widen(acc, node);
+  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) { add(acc, h, r, share.get(r, l, at)); });
 
-  // Eq. swiglu, half by half; a matrix holds a quarter of the gate's and of the value's.
-#pragma unroll
-  for (int q = 0; q < 16; q++)
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[q][k] += vector[OUTPUT + feature_of(q, at.t) + k % 2];
 #pragma unroll 1
-  for (int half = 0; half < 2; half++) {
-    word product[2][16];
-#pragma unroll
-    for (int quarter = 0; quarter < 2; quarter++) {
-      float both[16][4];
+  for (int norm = 0; norm < 2; norm++) {
+    if (norm == 1) {
+      // Eq. swiglu, half by half; a matrix holds a quarter of the gate's and of the value's.
 #pragma unroll
       for (int q = 0; q < 16; q++)
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-          both[q][k] = vector[(q < 8 ? GATE : VALUE) + 128 * half + feature_of(8 * quarter + q % 8, at.t) + k % 2];
-      stream.multiply(both, x);
+        for (int k = 0; k < 4; k++) acc[q][k] += vector[OUTPUT + feature_of(q, at.t) + k % 2];
+      word product[2][16] = {};
+#pragma unroll 1
+      for (int quarter = 0; quarter < 4; quarter++) {
+        float both[16][4];
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
+        for (int q = 0; q < 16; q++)
 #pragma unroll
-        for (int q = 0; q < 8; q++) {
-          float g0 = both[q][2 * r], g1 = both[q][2 * r + 1], v0 = both[8 + q][2 * r], v1 = both[8 + q][2 * r + 1];
-          product[r][8 * quarter + q] = pack(g0 * sigmoid(g0) * v0, g1 * sigmoid(g1) * v1);
+          for (int k = 0; k < 4; k++)
+            both[q][k] = vector[(q < 8 ? GATE : VALUE) + 64 * quarter + feature_of(q % 8, at.t) + k % 2];
+        stream.multiply(both, x);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+#pragma unroll
+          for (int q = 0; q < 8; q++) {
+            product[r][q] = product[r][8 + q];  // of the quarter before
+            product[r][8 + q] = pack(silu(both[q][2 * r]) * both[8 + q][2 * r],
+                                     silu(both[q][2 * r + 1]) * both[8 + q][2 * r + 1]);
+          }
+#pragma unroll
+          for (int c = 0; c < 2; c++) {
+            if (!inside[r]) continue;
+            word w[2][4];
+#pragma unroll
+            for (int p = 0; p < 4; p++)
+#pragma unroll
+              for (int k = 0; k < 2; k++)
+                w[k][p] = pack(both[8 * k + 4 * c + p][2 * r], both[8 * k + 4 * c + p][2 * r + 1]);
+            uint4* to = gates + (size_t)row[r] * 64 + 8 * quarter + 4 * c + at.t;
+            to[0] = make_uint4(w[0][0], w[0][1], w[0][2], w[0][3]);
+            to[32] = make_uint4(w[1][0], w[1][1], w[1][2], w[1][3]);
+          }
         }
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-          if (!inside[r]) continue;
-          word w[2][4];
-#pragma unroll
-          for (int p = 0; p < 4; p++)
-#pragma unroll
-            for (int k = 0; k < 2; k++)
-              w[k][p] = pack(both[8 * k + 4 * c + p][2 * r], both[8 * k + 4 * c + p][2 * r + 1]);
-          uint4* to = gates + (size_t)row[r] * 64 + 16 * half + 4 * (2 * quarter + c) + at.t;
-          to[0] = make_uint4(w[0][0], w[0][1], w[0][2], w[0][3]);
-          to[32] = make_uint4(w[1][0], w[1][1], w[1][2], w[1][3]);
-        }
+        if (quarter % 2) stream.multiply(acc, product);
       }
     }
-    stream.multiply(acc, product);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float scale = normalize(acc, r);
+      if (inside[r] && at.t == 0) scales[2 * row[r] + norm] = scale;
+    }
+    narrow(x, acc);
+    write(slab(NORM1 + norm), x);
+#pragma unroll
+    for (int q = 0; q < 16; q++) {
+      const float* gamma = vector + GAMMA1 + norm * (GAMMA2 - GAMMA1) + feature_of(q, at.t);
+#pragma unroll
+      for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], gamma[k % 2], gamma[BETA1 - GAMMA1 + k % 2]);
+    }
+    narrow(x, acc);
+    write(norm == 0 ? slab(HIDDEN) : state, x);
   }
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float scale = normalize(acc, r);
-    if (inside[r] && at.t == 0) scales[2 * row[r] + 1] = scale;
-  }
-  narrow(x, acc);
-  keep(NORM2, x);
-#pragma unroll
-  for (int q = 0; q < 16; q++) {
-    int f = feature_of(q, at.t);
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], vector[GAMMA2 + f + k % 2], vector[BETA2 + f + k % 2]);
-  }
-  narrow(x, acc);
-#pragma unroll
-  for (int r = 0; r < 2; r++)
-    if (inside[r]) put(state + piece(row[r], at.t), x[r]);
 
   // What edges and the following layer read of the nodes.
 #pragma unroll 1
@@ -319,22 +371,18 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 #pragma unroll
       for (int k = 0; k < 4; k++) acc[q][k] = vector[MAPS + 128 * o + feature_of(q, at.t) + k % 2];
     stream.multiply(acc, x);
-    narrow(query, acc);
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-      if (inside[r]) put(maps + (size_t)o * rows * 16 + piece(row[r], at.t), query[r]);
+    narrow(node, acc);
+    write(maps + (size_t)o * rows * 16, node);
   }
 }
 #endif
 
 // From the gradient of y * gamma + beta, y normalized, to that of what was normalized. Writes the warp's sums, which are
 // the gradients of gamma and beta: `inside` rows alone count.
-__device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* const (&y)[2], const float* gamma,
+__device__ __forceinline__ void norm_backward(float (&acc)[16][4], const word (&y)[2][16], const float* gamma,
                                               const float (&scale)[2], const bool (&inside)[2], Lane at,
                                               float* sums) {
-  word x[2][16], v[32];
-  take(x[0], y[0], 4);
-  take(x[1], y[1], 4);
+  word v[32];
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (!inside[r])
@@ -342,8 +390,8 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
       for (int q = 0; q < 16; q++) acc[q][2 * r] = acc[q][2 * r + 1] = 0;
 #pragma unroll
   for (int q = 0; q < 16; q++) {
-    v[q] = pack(fmaf(acc[q][0], low(x[0][q]), acc[q][2] * low(x[1][q])),
-                fmaf(acc[q][1], high(x[0][q]), acc[q][3] * high(x[1][q])));
+    v[q] = pack(fmaf(acc[q][0], low(y[0][q]), acc[q][2] * low(y[1][q])),
+                fmaf(acc[q][1], high(y[0][q]), acc[q][3] * high(y[1][q])));
     v[16 + q] = pack(acc[q][0] + acc[q][2], acc[q][1] + acc[q][3]);
   }
   scatter<16>(v, at.g);
@@ -354,24 +402,23 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const uint4* 
     int index = 4 * at.g + k;
     *(float2*)(sums + index / 16 * WIDTH + feature_of(index % 16, at.t)) = make_float2(low(v[k]), high(v[k]));
   }
+  float sum[2] = {}, along[2] = {};
+#pragma unroll
+  for (int q = 0; q < 16; q++)
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      acc[q][k] *= gamma[feature_of(q, at.t) + k % 2];
+      sum[k / 2] += acc[q][k];
+      along[k / 2] = fmaf(acc[q][k], k % 2 ? high(y[k / 2][q]) : low(y[k / 2][q]), along[k / 2]);
+    }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float sum = 0, along = 0;
+    float less = over_row(sum[r]) * (-1.0f / WIDTH) * scale[r], slope = over_row(along[r]) * (-1.0f / WIDTH) * scale[r];
 #pragma unroll
-    for (int q = 0; q < 16; q++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        float c = acc[q][2 * r + h] * gamma[feature_of(q, at.t) + h];
-        acc[q][2 * r + h] = c;
-        sum += c, along = fmaf(c, h ? high(x[r][q]) : low(x[r][q]), along);
-      }
-    sum = over_row(sum) * (-1.0f / WIDTH) * scale[r];
-    along = over_row(along) * (-1.0f / WIDTH) * scale[r];
-#pragma unroll
-    for (int q = 0; q < 16; q++)
-#pragma unroll
-      for (int h = 0; h < 2; h++)
-        acc[q][2 * r + h] = fmaf(h ? high(x[r][q]) : low(x[r][q]), along, fmaf(acc[q][2 * r + h], scale[r], sum));
+    for (int q = 0; q < 16; q++) {
+      acc[q][2 * r] = fmaf(low(y[r][q]), slope, fmaf(acc[q][2 * r], scale[r], less));
+      acc[q][2 * r + 1] = fmaf(high(y[r][q]), slope, fmaf(acc[q][2 * r + 1], scale[r], less));
+    }
   }
 }
 
@@ -388,15 +435,19 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 2;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
-  for (int k = threadIdx.x; k < 4 * WIDTH; k += blockDim.x) vector[k] = vectors[k];
   Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
+#pragma unroll
+  for (int k = threadIdx.x; k < 4 * WIDTH / 4; k += NODE_BACKWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
-  const uint4* history[PAST] = {h0, h1, h2, h3, h4, h5};
-  const uint4* of_maps[5] = {of_map0, of_map1, of_map2, of_map3, of_map4};
+  keep(at.t);  // what it adds to an address then stays apart from constants
+  __shared__ long long offsets[PAST + 5];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
+  Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
   int first = (blockIdx.x * NODE_BACKWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
   bool inside[2] = {first < rows, first + 8 < rows};
   int row[2] = {min(first, rows - 1), min(first + 8, rows - 1)};
-  auto slab = [&](int number, int r) { return kept + (size_t)number * rows * 16 + piece(row[r], at.t); };
+  auto slab = [&](int number) { return kept + (size_t)number * rows * 16; };
+  auto of_past = [&](int l) { return of_history + (size_t)l * rows * 16; };
   auto write = [&](int column, const word(&x)[2][16]) {  // of the gradients for the weights' products
 #pragma unroll
     for (int r = 0; r < 2; r++)
@@ -407,148 +458,163 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   float* mine = sums + threadIdx.x / 32 * 512;
   word x[2][16];
 
-  // A half of gates and values, a thread's own pieces; they come with the matrix that is fetched next.
-  uint4* ahead = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane;
-  auto fetch_gates = [&](int half) {
+  // Shared memory for what a thread needs soon: two sets of its pieces, k = 4 r + c.
+  uint4* ahead[2];
+  ahead[0] = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane, ahead[1] = ahead[0] + 8 * 32;
+  auto fetch = [&](int set, const uint4* from, int stride, bool is_there = true) {  // (rows, stride) pieces
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-      for (int k = 0; k < 8; k++)
-        copy16(ahead + (8 * r + k) * 32, gates + (size_t)row[r] * 64 + 32 * (k % 2) + 16 * half + 4 * (k / 2) + at.t);
+    for (int k = 0; k < 8; k++)
+      copy16(ahead[set] + 32 * k, from + (size_t)row[k / 4] * stride + 4 * (k % 4) + at.t, is_there);
   };
-  fetch_gates(0);
+  auto fetch_gates = [&](int half) {
+    fetch(0, gates + 16 * half, 64);
+    fetch(1, gates + 32 + 16 * half, 64);
+    commit_copies();
+  };
+  fetch(1, slab(NORM2), 16);
+  commit_copies();
 
   // The gradient of the new state: from the start attention, from later layers, and through its maps.
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     take(x[r], of_state + piece(row[r], at.t), 4);
+    if (is_last) continue;
+    word more[16];
+    take(more, of_past(past) + piece(row[r], at.t), 4);
 #pragma unroll
-    for (int q = 0; q < 16; q++) acc[q][2 * r] = low(x[r][q]), acc[q][2 * r + 1] = high(x[r][q]);
-    if (!is_last) {
-      take(x[r], of_history + (size_t)past * rows * 16 + piece(row[r], at.t), 4);
-      add(acc, x[r], r, 1.0f);
-    }
+    for (int q = 0; q < 16; q++) x[r][q] = add2(x[r][q], more[q]);
   }
-  {
-    word of_map[2][2][16];
-    auto take_map = [&](int o) {
-      take(of_map[o % 2][0], of_maps[o] + piece(row[0], at.t), 4);
-      take(of_map[o % 2][1], of_maps[o] + piece(row[1], at.t), 4);
-    };
-    take_map(0);
-#pragma unroll
-    for (int o = 0; o < 5; o++)
-      if (o < outputs)
-        stream.multiply(acc, of_map[o % 2], [&] {
-          if (o + 1 < outputs) take_map((o + 1) % 5);
-          write(OF_MAPS + 128 * o, of_map[o % 2]);
-        });
-  }
-  {
-    const uint4* y[2] = {slab(NORM2, 0), slab(NORM2, 1)};
-    float scale[2] = {scales[2 * row[0] + 1], scales[2 * row[1] + 1]};
-    norm_backward(acc, y, vector + GAMMA2, scale, inside, at, mine + 256);
-  }
-
-  // Eq. swiglu, half by half.
-  narrow(x, acc);
-  write(OF_OUTPUT, x);
+  widen(acc, x);
 #pragma unroll 1
-  for (int half = 0; half < 2; half++) {
-    float inner[16][4];
-    word of_gate[2][16], of_value[2][16];
-    clear(inner);
-    stream.multiply(inner, x);
+  for (int norm = 1; norm >= 0; norm--) {
+    keep(row[0]), keep(row[1]);  // addresses are cheaper to compute than to keep
+    word y[2][16];
+    if (norm == 1) {
+      auto take_map = [&](const uint4* of_map) {
+        take(y[0], of_map + piece(row[0], at.t), 4);
+        take(y[1], of_map + piece(row[1], at.t), 4);
+      };
+      take_map(of_map0);
+#pragma unroll 1
+      for (int o = 0; o < outputs; o++) {
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-      for (int c = 0; c < 4; c++) {
-        uint4 gate4 = ahead[(8 * r + 2 * c) * 32], value4 = ahead[(8 * r + 2 * c + 1) * 32];
-        word gate[4] = {gate4.x, gate4.y, gate4.z, gate4.w}, value[4] = {value4.x, value4.y, value4.z, value4.w};
-        word product[4];
-#pragma unroll
-        for (int p = 0; p < 4; p++) {
-          int q = 4 * c + p;
-          float out[3][2];
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            float g = h ? high(gate[p]) : low(gate[p]), v = h ? high(value[p]) : low(value[p]);
-            float sigma = sigmoid(g), silu = g * sigma, d = inner[q][2 * r + h];
-            out[0][h] = d * v * (sigma + fmaf(-silu, sigma, silu));
-            out[1][h] = d * silu;
-            out[2][h] = silu * v;
-          }
-          of_gate[r][q] = pack(out[0][0], out[0][1]);
-          of_value[r][q] = pack(out[1][0], out[1][1]);
-          product[p] = pack(out[2][0], out[2][1]);
-        }
-        if (inside[r])
-          products[(size_t)row[r] * 32 + 16 * half + 4 * c + at.t] =
-              make_uint4(product[0], product[1], product[2], product[3]);
+        for (int q = 0; q < 16; q++) x[0][q] = y[0][q], x[1][q] = y[1][q];
+        stream.multiply(acc, x, [&] {
+          if (o + 1 < outputs) take_map(of_maps[o + 1]);
+        });
       }
-    stream.multiply(acc, of_gate, [&] {
-      if (half == 0) fetch_gates(1);
-      write(OF_GATE + 128 * half, of_gate);
-    });
-    stream.multiply(acc, of_value, [&] { write(OF_VALUE + 128 * half, of_value); });
-  }
-  {
-    const uint4* y[2] = {slab(NORM1, 0), slab(NORM1, 1)};
-    float scale[2] = {scales[2 * row[0]], scales[2 * row[1]]};
-    norm_backward(acc, y, vector + GAMMA1, scale, inside, at, mine);
+    } else {
+      // Eq. swiglu, half by half.
+      narrow(x, acc);
+      float inner[16][4];
+      clear(inner);
+      stream.multiply(inner, x, [&] { write(OF_OUTPUT, x); });
+#pragma unroll 1
+      for (int half = 0; half < 2; half++) {
+        keep(row[0]), keep(row[1]);
+        wait_for_copies();
+        word of_gate[2][16], of_value[2][16];
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            uint4 gate4 = ahead[0][(4 * r + c) * 32], value4 = ahead[1][(4 * r + c) * 32];
+            word gate[4] = {gate4.x, gate4.y, gate4.z, gate4.w}, value[4] = {value4.x, value4.y, value4.z, value4.w};
+            word product[4];
+#pragma unroll
+            for (int p = 0; p < 4; p++) {
+              int q = 4 * c + p;
+              word halves = mul2(gate[p], 0x3f003f00u);  // exact
+              float silu[2], slope[2];
+#pragma unroll
+              for (int k = 0; k < 2; k++) {
+                float g = k ? high(halves) : low(halves), tangent_of = tangent(g), sigma = fmaf(0.5f, tangent_of, 0.5f);
+                silu[k] = fmaf(g, tangent_of, g);
+                slope[k] = fmaf(sigma, fmaf(-g, tangent_of, g), sigma);
+              }
+              word d = pack(inner[q][2 * r], inner[q][2 * r + 1]), gated = pack(silu[0], silu[1]);
+              of_gate[r][q] = mul2(mul2(d, value[p]), pack(slope[0], slope[1]));
+              of_value[r][q] = mul2(d, gated);
+              product[p] = mul2(gated, value[p]);
+            }
+            if (inside[r])
+              products[(size_t)row[r] * 32 + 16 * half + 4 * c + at.t] =
+                  make_uint4(product[0], product[1], product[2], product[3]);
+          }
+        stream.multiply(acc, of_gate, [&] {
+          if (half == 0) {
+            fetch_gates(1);
+          } else {
+            fetch(0, slab(PROJECTED), 16);
+            fetch(1, slab(NORM1), 16);
+            commit_copies();
+          }
+          write(OF_GATE + 128 * half, of_gate);
+        });
+        stream.begin(acc, of_value, [&] { write(OF_VALUE + 128 * half, of_value); });
+        if (half == 0) {
+          clear(inner);
+          stream.begin(inner, x, [] {});
+          finish(inner, x);
+        }
+        finish(acc, of_value);
+      }
+    }
+    float scale[2] = {scales[2 * row[0] + norm], scales[2 * row[1] + norm]};
+    wait_for_copies();
+    take(y[0], ahead[1], 32);
+    take(y[1], ahead[1] + 4 * 32, 32);
+    if (norm == 1) fetch_gates(0);
+    norm_backward(acc, y, vector + GAMMA1 + norm * (GAMMA2 - GAMMA1), scale, inside, at, mine + 256 * norm);
   }
 
   // Eqs. residual_attention and residual_mix.
-  float share[PAST][2], change[PAST][2], mean[2] = {};
-  over_history(history, past, row, at.t, [&](int l, const word(&h)[2][16]) {
+  fetch(1, of_past(0), 16, !is_last);
+  commit_copies();
+  OfStates share, score = {};
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      share[l][r] = shares[row[r] * 8 + l];
-      change[l][r] = dot(acc, h[r], r);
-      mean[r] = fmaf(share[l][r], change[l][r], mean[r]);
-    }
-  });
-  float inner[16][4];
-  clear(inner);
+  for (int r = 0; r < 2; r++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) share.of[r][k] = shares[row[r] * 8 + 4 * k + at.t];
+  narrow(x, acc);
+  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    word h[2][16], old[2][16], projected[16];
-    auto to = [&](int l) { return of_history + (size_t)l * rows * 16 + piece(row[r], at.t); };
-    auto read = [&](int l) {
-      take(h[l % 2], history[l] + piece(row[r], at.t), 4);
-      if (is_last)
+    float(&of)[2] = score.of[r];
+    float mean = over_row(fmaf(share.of[r][0], of[0], share.of[r][1] * of[1]));
 #pragma unroll
-        for (int q = 0; q < 16; q++) old[l % 2][q] = 0;
-      else
-        take(old[l % 2], to(l), 4);
-    };
-    take(projected, slab(PROJECTED, r), 4);
-    read(0);
-#pragma unroll
-    for (int l = 0; l < PAST; l++)
-      if (l < past) {
-        if (l + 1 < past) read((l + 1) % PAST);
-        float score = share[l][r] * (change[l][r] - mean[r]) * 0.08838834764831845f;  // 1 / sqrt(128)
-        add(inner, h[l % 2], r, score);
-        word sum[16];
-#pragma unroll
-        for (int q = 0; q < 16; q++)
-          sum[q] = pack(fmaf(share[l][r], acc[q][2 * r], fmaf(score, low(projected[q]), low(old[l % 2][q]))),
-                        fmaf(share[l][r], acc[q][2 * r + 1], fmaf(score, high(projected[q]), high(old[l % 2][q]))));
-        if (inside[r]) put(to(l), sum);
-      }
+    for (int k = 0; k < 2; k++) of[k] = share.of[r][k] * (of[k] - mean) * 0.08838834764831845f;  // 1 / sqrt(128)
   }
-  narrow(x, inner);
+  float inner[16][4];
   clear(inner);
-  stream.multiply(inner, x, [&] { write(OF_PROJECTED, x); });
-  narrow(x, inner);
-  stream.multiply(acc, x, [&] { write(OF_QUERY, x); });
+  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) {
+    float mine = share.get(r, l, at), change = score.get(r, l, at);
+    add(inner, h, r, change);
+    word share2 = pack(mine, mine), change2 = pack(change, change);
+    if (r == 0) wait_for_copies();
+    word sum[16], old[16];
+    take(sum, ahead[0] + 4 * 32 * r, 32);  // the projected query
+    take(old, ahead[1] + 4 * 32 * r, 32);
+#pragma unroll
+    for (int q = 0; q < 16; q++) sum[q] = fma2(share2, x[r][q], fma2(change2, sum[q], old[q]));
+    if (inside[r]) put(of_past(l) + piece(row[r], at.t), sum);
+    if (r == 1 && l + 1 < past) {
+      fetch(1, of_past(l + 1), 16, !is_last);
+      commit_copies();
+    }
+  });
 
-  // Eq. node_message.
-  narrow(x, acc);
-  clear(acc);
-  stream.multiply(acc, x, [&] { write(OF_NODE, x); });
-  narrow(x, acc);  // features by heads, as in the forward pass
+  // Back through the keys' matrix, the query's to the node, and to the message.
+#pragma unroll 1
+  for (int column = OF_PROJECTED; column >= OF_NODE; column -= 128) {
+    narrow(x, inner);
+#pragma unroll
+    for (int q = 0; q < 16; q++)
+#pragma unroll
+      for (int k = 0; k < 4; k++) inner[q][k] = column == OF_QUERY ? acc[q][k] : 0.0f;
+    stream.multiply(inner, x, [&] { write(column, x); });
+  }
+  narrow(x, inner);  // features by heads, as in the forward pass
 #pragma unroll
   for (int h = 0; h < 8; h++)
 #pragma unroll

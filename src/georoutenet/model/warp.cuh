@@ -29,6 +29,11 @@ __device__ __forceinline__ float power2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ word shuffle(word x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 // c (16 x 8) += a (16 x 16) b (16 x 8)
@@ -237,6 +242,34 @@ __device__ __forceinline__ void wait_for_products() {
 // The compiler shall not read c before this, and shall keep a until then.
 __device__ __forceinline__ void hold(float& c) { asm volatile("" : "+f"(c)::"memory"); }
 __device__ __forceinline__ void hold(const word& a) { asm volatile("" ::"r"(a) : "memory"); }
+// In shared memory, tells when copies of whole blocks of bytes are there: one at a time.
+typedef unsigned long long Signal;
+// One thread prepares it, before a barrier.
+__device__ __forceinline__ void prepare(Signal* signal) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((word)__cvta_generic_to_shared(signal)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// One thread's copy for all: a multiple of 16 bytes. Products may read it when it is there; what was read there before
+// was read by products.
+__device__ __forceinline__ void copy_block(void* shared, const void* global, int bytes, Signal* signal) {
+  word to = (word)__cvta_generic_to_shared(signal);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(to), "r"(bytes) : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          (word)__cvta_generic_to_shared(shared)),
+      "l"(global), "r"(bytes), "r"(to)
+      : "memory");
+}
+// For the signal's k-th copy, k even or odd.
+__device__ __forceinline__ void wait_for_block(Signal* signal, int odd) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "again:\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+      "@!p bra again;}" ::"r"((word)__cvta_generic_to_shared(signal)),
+      "r"(odd)
+      : "memory");
+}
 // What this thread wrote to shared memory, for products after the next barrier.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif
