@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from georoutenet.train import adam
 from georoutenet.train.adam import PIECE, WARPS, Adam, FusedAdam, starts
+from georoutenet.train.step import State
+from georoutenet.train.trainer import make_policy, make_steps
 
 sys.path.append(str(Path(__file__).parent.parent / "model"))
 from emulated import Emulated
@@ -175,6 +177,33 @@ def test_a_graph_has_a_table_of_its_own(emulated: Callable[[int], None]) -> None
     for kernel, ((arguments, options),) in zip((adam.NORM, adam.UPDATE), launches, strict=True):
         kernel(*arguments, **options)
     compare(found, expected)
+
+
+def test_training_with_the_kernels(emulated: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole steps of a policy, with gradients as the backward pass leaves them."""
+    emulated(20)
+
+    def train(kernels: bool) -> State:
+        monkeypatch.setattr(adam, "fits", lambda weights: kernels)
+        recipe = tiny_recipe(ALL)
+        state = State(make_policy(recipe), recipe, torch.device("cpu"))
+        assert isinstance(state.optimizer, FusedAdam) == kernels
+        (step,) = make_steps(state, recipe, torch.device("cpu"))
+        for _ in range(3):
+            step()
+        assert any(parameter.grad is None for parameter in state.parameters.values())
+        return state
+
+    found, expected = train(True), train(False)
+    torch.testing.assert_close(found.totals, expected.totals, rtol=1e-5, atol=1e-6)
+    groups, variance = expected.groups(), expected.groups()["variance"]
+    for group, tensors in found.groups().items():
+        for name, tensor in tensors.items():
+            real = variance[name].sqrt() > 1e-6  # others have gradients that are but rounding
+            exact = groups[group][name]
+            # A step changes a weight by 1e-3.
+            near = 1e-5 if group in ("weights", "average") else 1e-3 * exact.abs().max().item()
+            torch.testing.assert_close(tensor[real], exact[real], rtol=0, atol=near, msg=f"{group} {name}")
 
 
 def test_the_reference_is_what_torch_does() -> None:

@@ -126,30 +126,25 @@ class FusedAdam(Adam):
         parameters: Sequence[nn.Parameter],
         average: Sequence[nn.Parameter],
         recipe: Recipe,
-        *,
-        rate: Tensor,
-        step: Tensor,
-        totals: Tensor,
+        **on_device: Tensor,
     ) -> None:
-        super().__init__(parameters, average, recipe, rate=rate, step=step, totals=totals)
+        super().__init__(parameters, average, recipe, **on_device)
         pieces = [
             (k, start + first, first, tensor.numel())
-            for k, (tensor, start) in enumerate(
-                zip(parameters, starts(parameters), strict=False)  # the last start is the end
-            )
+            for k, (tensor, start) in enumerate(zip(parameters, starts(parameters)[:-1], strict=True))
             for first in range(0, tensor.numel(), PIECE)
         ]
         owners, self.extents = torch.tensor(pieces, dtype=torch.int32).split((1, 3), 1)
         self.owners = owners.flatten()
         self.blocks = min(UPDATE_BLOCKS, len(pieces))
-        make = partial(torch.zeros, device=rate.device)
+        make = partial(torch.zeros, device=self.rate.device)
         self.table = make((len(pieces), 8), dtype=torch.int32)
         self.rows: Tensor | None = None  # the table of a graph that is being recorded, once it is known
         self.is_recording = False
         self.parts, self.plan = make(min(NORM_BLOCKS, len(pieces))), make(4)
         decays = (recipe.weight_decay, recipe.averaging)
-        self.decays = torch.tensor(decays, dtype=torch.float64, device=rate.device)
-        self.clip = torch.tensor(recipe.clip, device=rate.device)
+        self.decays = torch.tensor(decays, dtype=torch.float64, device=self.rate.device)
+        self.clip = torch.tensor(recipe.clip, device=self.rate.device)
 
     def update(self, values: Tensor) -> None:
         assert values.dtype == torch.float32
