@@ -86,6 +86,17 @@ def test_the_interaction_shows_the_paper_and_what_is_missing(tmp_path: object) -
     drawable(figure, tmp_path)
 
 
+def test_the_interaction_takes_what_was_measured_most() -> None:
+    cells = [
+        cell("val50", 1.0, weights="b"),
+        cell("test50", 1.0, weights="a"),
+        cell("diag100", 1.0, weights="b"),
+    ]
+    cells += [cell("val50", 1.0, weights="a"), cell("test100", 1.0, weights="a")]
+    (chosen,) = research_weights(cells).values()
+    assert chosen == "b"
+
+
 def test_the_interaction_takes_the_four_research_weights_by_name() -> None:
     names = ["NAR4TSP-PG", "NAR4TSP-MCS", "GeoRouteNet-PG", "GeoRouteNet-MCS"]
     cells = [cell("val50", 90.0 + k, method=name, weights=name.lower()) for k, name in enumerate(names)]

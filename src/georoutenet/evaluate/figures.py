@@ -6,6 +6,7 @@ What has not been measured is visibly empty. Names begin with ``results-``, then
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a
 """Told apart by most people who do not see all colors."""
 MARKERS = "os^DvP*Xhp<>"
 GRAY = "#666666"
+PAPER_SETS = ("val50", "diag100", "tsplib27")
 SIZES = sorted({n for sizes in SHIFT.values() for n in sizes})
 
 
@@ -60,18 +62,20 @@ def shifted(cells: Sequence[Cell]) -> list[str]:
 
 
 def research_weights(cells: Sequence[Cell]) -> dict[str, str]:
-    """For each of the paper's models the weights of its name, ``nar4tsp-pg`` and so on, else the first."""
+    """For each of the paper's models the weights of its name, ``nar4tsp-pg`` and so on, else those with the
+    most results on the paper's sets."""
     chosen = {}
     for method in METHODS.values():
-        names = sorted({cell.weights for cell in cells if cell.method == method})
-        if names:
-            chosen[method] = method.lower() if method.lower() in names else names[0]
+        results = Counter(cell.weights for cell in cells if cell.method == method and cell.set in PAPER_SETS)
+        if results:
+            most = min(results, key=lambda name: (-results[name], name))
+            chosen[method] = method.lower() if method.lower() in results else most
     return chosen
 
 
 def plot_interaction(cells: Sequence[Cell]) -> Figure:
     """The paper's interaction figure: a line per objective from one encoder to the other."""
-    sets, decoders = ("val50", "diag100", "tsplib27"), ("Greedy", "Beam-1000")
+    sets, decoders = PAPER_SETS, ("Greedy", "Beam-1000")
     figure, grid = _figure(len(decoders), len(sets), (3.3, 2.9))
     weights = research_weights(cells)
     by = {(cell.weights, cell.decoder, cell.set, cell.group): cell for cell in cells}
