@@ -15,6 +15,7 @@ struct Stream {
   const uint4* from;
   uint4* buffers;
   int count, number;
+  // What threads wrote to shared memory before is there with the first matrix; what they write after, with the second.
   __device__ Stream(const uint4* from, uint4* buffers, int count) : from(from), buffers(buffers), count(count), number(0) {
 #ifdef HOPPER
     if (threadIdx.x == 0)
@@ -134,7 +135,7 @@ struct Places {
 #pragma unroll
       for (int k = 0; k < COUNT; k++) offsets[k] = (const char*)all[k] - (const char*)first;
   }
-  // Behind a barrier.
+  // Behind a barrier, that of `Stream`.
   __device__ __forceinline__ const uint4* operator[](int k) const {
     return (const uint4*)((const char*)first + offsets[k]);
   }
@@ -234,13 +235,13 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
+  __shared__ long long offsets[PAST];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
   Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
 #pragma unroll
   for (int k = threadIdx.x; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
-  __shared__ long long offsets[PAST];
-  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
   bool inside[2] = {first < rows, first + 8 < rows};
   int row[2] = {min(first, rows - 1), min(first + 8, rows - 1)};
@@ -435,14 +436,14 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 2;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
+  __shared__ long long offsets[PAST + 5];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
+  Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
   Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
 #pragma unroll
   for (int k = threadIdx.x; k < 4 * WIDTH / 4; k += NODE_BACKWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
-  __shared__ long long offsets[PAST + 5];
-  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
-  Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
   int first = (blockIdx.x * NODE_BACKWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
   bool inside[2] = {first < rows, first + 8 < rows};
   int row[2] = {min(first, rows - 1), min(first + 8, rows - 1)};
