@@ -89,8 +89,9 @@ def test_weights_narrowed_together_are_those_narrowed_one_by_one() -> None:
     net = policy.encoder
     assert isinstance(net, GeoRouteNet)
     near, distance = neighborhood(coords, 4), pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
-    arguments = (net, coords, distance, near, torch.bfloat16, fused.operations(plain=True))
-    together, one_by_one = fused.all_pairs(*arguments), fused._all_pairs(*arguments)
+    dtype, use = torch.bfloat16, fused.operations(plain=True)
+    together = fused.all_pairs(net, coords, distance, near, dtype, use)
+    one_by_one = fused._all_pairs(net, fused.prepare(net, coords, dtype, use), distance, near, {}, dtype, use)
     assert net.layers[0].query.narrow is None
     for left, right in zip(together, one_by_one, strict=True):
         assert torch.equal(left, right)

@@ -14,10 +14,12 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from georoutenet.model import node_layer_cuda, start_attention_cuda
+from georoutenet.model import bases_cuda, nearest_cuda, node_layer_cuda, start_attention_cuda
 from georoutenet.model.geometry import Neighborhood
+from georoutenet.model.georoutenet import node_features
 from georoutenet.model.layers import narrowed
 from georoutenet.model.node_layer_cuda import Tower
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
     from georoutenet.model.georoutenet import GeoRouteNet, Layer
     from georoutenet.model.layers import Linear
+
+
+Tables = dict[str, Tensor]
+"""What attention wants to know of the neighborhoods in every layer."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,12 @@ class Operations:
     attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
     update: Callable[..., Tensor]
     logit: Callable[..., Tensor]
-    tables: Callable[[Neighborhood], dict[str, Tensor]]
-    """What ``attention`` wants to know of the neighborhoods in every layer."""
+    near: Callable[[Tensor, PolicyConfig, int | None], tuple[Tensor, Neighborhood, Tables] | None]
+    """All distances, neighborhoods of this width, and their tables, in one kernel; nothing where it does not
+    fit."""
+    tables: Callable[[Neighborhood], Tables]
+    bases: Callable[[GeoRouteNet], bases_cuda.Start]
+    """What the embedding and every layer's attention want to know of the distances' parameters."""
     tower: Callable[[GeoRouteNet, Tensor], Tower | None]
     """The layers' work at the nodes in kernels, given the first states; nothing where there are none."""
 
@@ -54,15 +64,29 @@ def operations(*, plain: bool = False) -> Operations:
             attention.neighborhood_attention_reference,
             update.edge_update_reference,
             ends.edge_logit_reference,
+            lambda places, config, width: None,
             lambda near: {},
+            bases_cuda.bases_reference,
             lambda net, first: None,
         )
+
+    def near(
+        places: Tensor, config: PolicyConfig, width: int | None
+    ) -> tuple[Tensor, Neighborhood, Tables] | None:
+        if width is None or not nearest_cuda.fits(places, config.neighbors, width):
+            return None
+        pitch = attention.slots_width(places.shape[1])
+        distance, found, slots = nearest_cuda.nearest(places, config.neighbors, width, config.reach, pitch)
+        return distance, found, {"slots": slots}
+
     return Operations(
         ends.edge_embedding,
         attention.neighborhood_attention,
         update.edge_update,
         ends.edge_logit,
+        near,
         lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
+        lambda net: (bases_cuda.bases if bases_cuda.fits(net) else bases_cuda.bases_reference)(net),
         lambda net, first: Tower(net, first) if node_layer_cuda.fits(net.config, first) else None,
     )
 
@@ -77,7 +101,11 @@ def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool
 def compile_nodes(net: GeoRouteNet) -> None:
     """Compile what happens at the nodes outside of kernels, for all batch sizes and numbers of cities. Only
     `all_pairs` uses it, so that scores in another precision (of a validation, say) compile nothing."""
-    net.compiled = torch.compile(net.begin, dynamic=True)
+
+    def begin_of_net(coords: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        return begin(net, coords, dtype)
+
+    net.compiled = torch.compile(begin_of_net, dynamic=True)
     states = net.start["query"].new_empty((0, net.config.hidden), dtype=torch.bfloat16)
     if not node_layer_cuda.fits(net.config, states):
         for layer in net.layers:
@@ -85,12 +113,27 @@ def compile_nodes(net: GeoRouteNet) -> None:
             layer.compiled = torch.compile(layer.conclude if is_last else layer.advance, dynamic=True)
 
 
-def embed(net: GeoRouteNet, distance: Tensor, dtype: torch.dtype, use: Operations) -> Tensor:
+def begin(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """`GeoRouteNet.begin` in few kernels: the first node states ``(B, n, d)`` in ``dtype``, which is how
+    layers look back on them, the start state, and the first q, k, v side by side, ``(B, n, 3 d)``."""
+    features, into = node_features(coords), net.node_input
+    if torch.compiler.is_compiling():  # so few products become one kernel with what is around them
+        first = ((features.unsqueeze(-2) * into.weight).sum(-1) + into.bias).to(dtype)
+    else:
+        first = into(features).to(dtype)
+    s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
+    weights, biases = zip(*net.layers[0].queries(dtype), strict=True)
+    return first, s, functional.linear(first, torch.cat(weights), torch.cat(biases))
+
+
+def embed(
+    net: GeoRouteNet, distance: Tensor, bases: tuple[Tensor, Tensor], dtype: torch.dtype, use: Operations
+) -> Tensor:
     """Eq. edge_embedding: the first edge states of pairs at these distances."""
     first, second = cast("Linear", net.edge_input[0]), cast("Linear", net.edge_input[2])
     return use.embedding(
         distance,
-        *net.rbf.parameters_of_bases(),
+        *bases,
         first.weight,
         first.bias,
         second.weight,
@@ -137,10 +180,73 @@ def beside(x: Tensor) -> Iterator[None]:
         yield
 
 
+def mark(x: Tensor) -> torch.cuda.Event | None:
+    """Where the current stream is, for `wait_for`."""
+    return torch.cuda.current_stream(x.device).record_event() if x.is_cuda else None
+
+
+def wait_for(event: torch.cuda.Event | None, x: Tensor) -> None:
+    """Wait for work `beside`, up to where the event was marked."""
+    if event is not None:
+        torch.cuda.current_stream(x.device).wait_event(event)
+
+
 def rejoin(x: Tensor) -> None:
     """Wait for the work `beside` that made ``x``."""
     if x.is_cuda:
         torch.cuda.current_stream(x.device).wait_stream(_side_stream(x.device))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a pass needs besides distances and neighborhoods, and when it is there."""
+
+    bases: tuple[Tensor, Tensor]
+    strengths: list[Tensor]
+    has_bases: torch.cuda.Event | None
+    first: Tensor  # node states (B, n, d)
+    s: Tensor
+    queries: tuple[Tensor, ...]  # q, k, v of the first layer (B, n, d)
+    has_queries: torch.cuda.Event | None
+    tower: Tower | None
+    has_tower: torch.cuda.Event | None
+
+
+def prepare(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype, use: Operations) -> Ahead:
+    """Begin a pass: many small kernels, beside those of the distances and the first edge states."""
+    with beside(coords):
+        centers, bandwidth, strengths = use.bases(net)
+        has_bases = mark(coords)
+        first, s, together = net.compiled(coords, dtype) if net.compiled else begin(net, coords, dtype)
+        queries = together.unflatten(-1, (3, -1)).unbind(2)
+        has_queries = mark(coords)
+        tower = use.tower(net, first)
+        has_tower = mark(coords)
+        if coords.is_cuda:
+            coords.record_stream(_side_stream(coords.device))
+    if coords.is_cuda:  # whose memory the side stream must not use again too early
+        weights = () if tower is None else (tower.fragments, tower.vectors)
+        for tensor in (centers, bandwidth, *strengths, first, s, together, *weights):
+            tensor.record_stream(torch.cuda.current_stream(coords.device))
+    bases = (centers, bandwidth)
+    return Ahead(bases, strengths, has_bases, first, s, queries, has_queries, tower, has_tower)
+
+
+@contextmanager
+def _narrowed(net: GeoRouteNet, ahead: Ahead, dtype: torch.dtype) -> Iterator[None]:
+    """`narrowed` of the maps that are not in kernels, or whose kernels want them so."""
+    if ahead.tower is None or not start_attention_cuda.fits(net.config, ahead.first):
+        with narrowed(net, dtype):
+            yield
+        return
+    starts = nn.ModuleList(layer.start_attention for layer in net.layers)
+    copies = narrowed(starts, dtype)
+    with beside(ahead.first), torch.no_grad():  # these kernels' gradients go to the stored weights
+        copies.__enter__()
+    try:
+        yield
+    finally:
+        copies.__exit__(None, None, None)
 
 
 def all_pairs(
@@ -150,24 +256,32 @@ def all_pairs(
     near: Neighborhood,
     dtype: torch.dtype,
     use: Operations,
+    *,
+    tables: Tables | None = None,
+    ahead: Ahead | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients."""
-    with narrowed(net, dtype):
-        return _all_pairs(net, coords, distance, near, dtype, use)
+    """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients. ``tables`` and
+    ``ahead`` are made where they are not given."""
+    ahead = ahead or prepare(net, coords, dtype, use)
+    tables = use.tables(near) if tables is None else tables
+    with _narrowed(net, ahead, dtype):
+        return _all_pairs(net, ahead, distance, near, tables, dtype, use)
 
 
 def _all_pairs(
     net: GeoRouteNet,
-    coords: Tensor,
+    ahead: Ahead,
     distance: Tensor,
     near: Neighborhood,
+    tables: Tables,
     dtype: torch.dtype,
     use: Operations,
 ) -> tuple[Tensor, Tensor]:
-    e = embed(net, distance, dtype, use)  # (B, n, n, d)
-    tables = use.tables(near)
-    history, s, (q, k, v) = (net.compiled or net.begin)(coords, dtype)
-    tower = use.tower(net, history[0].to(dtype))
+    tower, s, history = ahead.tower, ahead.s, [ahead.first]
+    wait_for(ahead.has_bases, distance)
+    e = embed(net, distance, ahead.bases, dtype, use)  # (B, n, n, d)
+    wait_for(ahead.has_queries, distance)
+    q, k, v = ahead.queries
     for number, layer in enumerate(net.layers):
         is_last = layer is net.layers[-1]
         values, edges, e = use.attention(
@@ -176,7 +290,7 @@ def _all_pairs(
             v,
             e,
             layer.edge_bias.weight,
-            layer.strength(),
+            ahead.strengths[number],
             near.index,
             near.mask,
             near.distance,
@@ -184,6 +298,8 @@ def _all_pairs(
             **tables,
         )
         if tower is not None:
+            if number == 0:
+                wait_for(ahead.has_tower, distance)
             x, source, target, *following = tower.layer(number, values, edges)
             with beside(x):
                 s = start(net, layer, s, x, is_last=is_last)
@@ -209,7 +325,7 @@ def pairs(
     use: Operations,
 ) -> Tensor:
     """`GeoRouteNet.edges` for all pairs of sources ``(B, m, d)`` and targets ``(B, n, d)`` per layer."""
-    e = embed(net, distance, sources[0].dtype, use)
+    e = embed(net, distance, net.rbf.parameters_of_bases(), sources[0].dtype, use)
     for layer, source, target in zip(net.layers, sources, targets, strict=True):
         e = update(layer, e, source, target, use)
     return logits(net, e, use)

@@ -121,8 +121,11 @@ class Policy(nn.Module):
         places = self._places(coords)
         blocks = self._row_blocks(coords, coords.shape[1])
         if len(blocks) == 1:
-            distance, *near = self._pairs(places, width)
-            return fused.all_pairs(self.encoder, coords, distance, Neighborhood(*near), dtype, use)
+            ahead = fused.prepare(self.encoder, coords, dtype, use)
+            distance, near, tables = self._pairs(places, width, use)
+            return fused.all_pairs(
+                self.encoder, coords, distance, near, dtype, use, tables=tables, ahead=ahead
+            )
         states = self._nodes(coords, width)
         logits = []
         for rows in blocks:
@@ -192,11 +195,15 @@ class Policy(nn.Module):
         rows = max(1, self._pairs_at_a_time() // (batch * pairs_per_row))
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
-    def _pairs(self, places: Tensor, width: int | None) -> tuple[Tensor, ...]:
-        """All distances ``(B, n, n)``, and index, mask and distance of the neighborhoods."""
-        near = neighborhood(places, self.config.neighbors, width)
-        distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))
-        return distance, near.index, near.mask, self._seen(near.distance)
+    def _pairs(
+        self, places: Tensor, width: int | None, use: fused.Operations
+    ) -> tuple[Tensor, Neighborhood, fused.Tables]:
+        """All distances ``(B, n, n)``, the neighborhoods, and what the attention wants to know of them."""
+        found = use.near(places, self.config, width)
+        if found is not None:
+            return found
+        near = self._near(places, width)
+        return self._distances(places.unsqueeze(2), places.unsqueeze(1)), near, use.tables(near)
 
     def _pairs_at_a_time(self) -> int:
         kind = "fused" if self.is_fused() else self.device.type
@@ -213,9 +220,12 @@ class Policy(nn.Module):
         """The distance as the network sees it: within reach."""
         return distance.clamp(max=self.config.reach) if self.config.reach else distance
 
+    def _near(self, places: Tensor, width: int | None) -> Neighborhood:
+        near = neighborhood(places, self.config.neighbors, width)
+        return Neighborhood(near.index, near.mask, self._seen(near.distance))
+
     def _nodes(self, coords: Tensor, width: int | None = None) -> NodeStates:
-        near = neighborhood(self._places(coords), self.config.neighbors, width)
-        near = Neighborhood(near.index, near.mask, self._seen(near.distance))
+        near = self._near(self._places(coords), width)
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
 
