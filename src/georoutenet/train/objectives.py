@@ -172,7 +172,9 @@ def multi_candidate_loss(
 
     winner_cost, winner = costs.min(1)
     gain = costs.mean(1) - winner_cost  # Eq. winner_gain
-    winner_log_probability = log_probability.gather(1, winner[:, None])[:, 0]
+    is_winner = torch.arange(costs.shape[1], device=costs.device) == winner[:, None]
+    # Not gathered: the gradient would be scattered, by kernels of its own.
+    winner_log_probability = torch.where(is_winner, log_probability, 0.0).sum(1)
     guidance = -(gain * winner_log_probability / n).mean()  # Eq. winner_loss
 
     mean_entropy = entropy.mean()  # Eq. mean_path_entropy
