@@ -75,8 +75,10 @@ def operations(*, plain: bool = False) -> Operations:
     ) -> tuple[Tensor, Neighborhood, Tables] | None:
         if width is None or not nearest_cuda.fits(places, config.neighbors, width):
             return None
-        pitch = attention.slots_width(places.shape[1])
-        distance, found, slots = nearest_cuda.nearest(places, config.neighbors, width, config.reach, pitch)
+        size, blocks = attention._blocks(places.shape[1])
+        distance, found, slots = nearest_cuda.nearest(
+            places, config.neighbors, width, config.reach, size * blocks
+        )
         return distance, found, {"slots": slots}
 
     return Operations(
@@ -102,7 +104,7 @@ def compile_nodes(net: GeoRouteNet) -> None:
     """Compile what happens at the nodes outside of kernels, for all batch sizes and numbers of cities. Only
     `all_pairs` uses it, so that scores in another precision (of a validation, say) compile nothing."""
 
-    def begin_of_net(coords: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    def begin_of_net(coords: Tensor, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
         return begin(net, coords, dtype)
 
     net.compiled = torch.compile(begin_of_net, dynamic=True)
@@ -113,9 +115,11 @@ def compile_nodes(net: GeoRouteNet) -> None:
             layer.compiled = torch.compile(layer.conclude if is_last else layer.advance, dynamic=True)
 
 
-def begin(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """`GeoRouteNet.begin` in few kernels: the first node states ``(B, n, d)`` in ``dtype``, which is how
-    layers look back on them, the start state, and the first q, k, v side by side, ``(B, n, 3 d)``."""
+def begin(
+    net: GeoRouteNet, coords: Tensor, dtype: torch.dtype
+) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
+    """`GeoRouteNet.begin` in few kernels: the first node states are in ``dtype``, which is how layers look
+    back on them, and the first q, k, v are side by side in one tensor ``(B, n, 3 d)``."""
     features, into = node_features(coords), net.node_input
     if torch.compiler.is_compiling():  # so few products become one kernel with what is around them
         first = ((features.unsqueeze(-2) * into.weight).sum(-1) + into.bias).to(dtype)
@@ -123,7 +127,7 @@ def begin(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype) -> tuple[Tensor,
         first = into(features).to(dtype)
     s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
     weights, biases = zip(*net.layers[0].queries(dtype), strict=True)
-    return first, s, functional.linear(first, torch.cat(weights), torch.cat(biases))
+    return [first], s, (functional.linear(first, torch.cat(weights), torch.cat(biases)),)
 
 
 def embed(
@@ -217,7 +221,7 @@ def prepare(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype, use: Operation
     with beside(coords):
         centers, bandwidth, strengths = use.bases(net)
         has_bases = mark(coords)
-        first, s, together = net.compiled(coords, dtype) if net.compiled else begin(net, coords, dtype)
+        (first,), s, (together,) = net.compiled(coords, dtype) if net.compiled else begin(net, coords, dtype)
         queries = together.unflatten(-1, (3, -1)).unbind(2)
         has_queries = mark(coords)
         tower = use.tower(net, first)

@@ -189,7 +189,7 @@ class Layer(nn.Module):
 class GeoRouteNet(nn.Module):
     """The encoder with its start and edge heads."""
 
-    compiled: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None  # `fused.begin`
+    compiled: Callable[..., tuple[list[Tensor], Tensor, tuple[Tensor, ...]]] | None = None  # `begin`
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()

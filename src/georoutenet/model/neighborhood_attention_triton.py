@@ -266,12 +266,6 @@ def _blocks(n: int) -> tuple[int, int]:
     return size, triton.cdiv(n, size)
 
 
-def slots_width(n: int) -> int:
-    """The width of `neighborhood_slots` for n cities."""
-    size, blocks = _blocks(n)
-    return size * blocks
-
-
 def neighborhood_slots(index: Tensor, mask: Tensor) -> Tensor:
     """At ``[b, i, j]`` the place ``w`` of city ``j`` in the neighborhood of ``i``, or W if it is not there.
 
