@@ -21,17 +21,19 @@ class Kernels:
 
     forward: Emulated
     backward: Emulated
-    hopper: Emulated | None = None
 
 
 @pytest.fixture(scope="module", params=["each warp", "four warps"])
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    together = request.param == "four warps"
-    forward, backward, hopper = (tmp_path_factory.mktemp(name) for name in ("forward", "backward", "hopper"))
+    forward, backward = (tmp_path_factory.mktemp(name) for name in ("forward", "backward"))
+    if request.param == "each warp":
+        return Kernels(
+            Emulated("edge_ends.cu", forward, warps=8),
+            Emulated("edge_ends_backward.cu", backward, warps=8),
+        )
     return Kernels(
-        Emulated("edge_ends.cu", forward, warps=8, hopper=together),
-        Emulated("edge_ends_backward.cu", backward, warps=8),
-        Emulated("edge_ends_hopper.cu", hopper, warps=16, hopper=True) if together else None,
+        Emulated("edge_ends.cu", forward, warps=8, hopper=True),
+        Emulated("edge_ends_hopper.cu", backward, warps=16, hopper=True),
     )
 
 
@@ -75,8 +77,7 @@ def test_logit(kernels: Kernels, pairs: int, blocks: int) -> None:
     on = torch.full((pairs, 4), -1, dtype=torch.int32)
     kernels.forward("logit_forward", e, weight, bias, last, offset, out, on, pairs, blocks=blocks)
     parts = torch.full((blocks, edge_ends_cuda.LOGIT_SHARE), torch.nan)
-    backward = kernels.hopper or kernels.backward
-    backward("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
+    kernels.backward("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
 
     exact = [x.double().requires_grad_() for x in (e, weight, bias, last, offset)]
     result = edge_logit_reference(*exact)

@@ -29,8 +29,15 @@ LOGIT_FORWARD = Kernel(
     "edge_ends.cu", "logit_forward", warps=16, shared=MATRIX + NARROW + 16 * TILE, groups=True
 )
 LOGIT_BACKWARD = Kernel("edge_ends_backward.cu", "logit_backward", warps=8, shared=MATRIX + 2 * 4 * ROWS)
-# On Hopper, 128 rows at a time, their pieces of 16 bytes a little apart; where they are added up, one piece more.
+# On Hopper 128 rows at a time: 16 pieces of 16 bytes each, or more of them where rows are added up.
 PIECE = (128 + 2) * 16
+EMBEDDING_BACKWARD_HOPPER = Kernel(
+    "edge_ends_hopper.cu",
+    "embedding_backward",
+    warps=16,
+    shared=MATRIX + 2 * NARROW + (3 * 16 + 17 + 16 + 7) * PIECE,
+    groups=True,
+)
 LOGIT_BACKWARD_HOPPER = Kernel(
     "edge_ends_hopper.cu",
     "logit_backward",
@@ -38,15 +45,18 @@ LOGIT_BACKWARD_HOPPER = Kernel(
     shared=MATRIX + (3 * 17 + 2 * 16) * PIECE,
     groups=True,
 )
-
-
 EMBEDDING_TOTALS = Kernel("edge_ends.cu", "embedding_totals", warps=16, shared=0)
 LOGIT_TOTALS = Kernel("edge_ends.cu", "logit_totals", warps=16, shared=0)
 
 
 def embedding_fits(states: Tensor, bases: int) -> bool:
     """Whether the embedding's kernels give such states from so many bases."""
-    return bases == BASES and native.fits(states, EMBEDDING_FORWARD, EMBEDDING_BACKWARD, EMBEDDING_TOTALS)
+    kernels = EMBEDDING_FORWARD, _embedding_backward(states.device), EMBEDDING_TOTALS
+    return bases == BASES and native.fits(states, *kernels)
+
+
+def _embedding_backward(device: torch.device) -> Kernel:
+    return EMBEDDING_BACKWARD_HOPPER if native.hopper(device) else EMBEDDING_BACKWARD
 
 
 def logit_fits(states: Tensor) -> bool:
@@ -65,9 +75,10 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
 
 def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> list[Tensor]:
     """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
-    blocks = EMBEDDING_BACKWARD.count(saved)
+    kernel = _embedding_backward(grad.device)
+    blocks = kernel.count(saved)
     shares = saved[1].new_empty((blocks, EMBEDDING_SHARE))
-    EMBEDDING_BACKWARD(*saved, grad, shares, saved[0].numel())
+    kernel(*saved, grad, shares, saved[0].numel())
     gradients = embedding_gradients(saved[2])
     EMBEDDING_TOTALS(shares, *gradients, blocks, blocks=EMBEDDING_TOTALS_ROWS)
     return gradients

@@ -12,10 +12,12 @@ constexpr int STAGES = 3;          // of the rows that are read, two on their wa
 __device__ __forceinline__ Operand rows_in(const uint4* rows) { return operand(rows, 16 * PITCH, 128); }
 __device__ __forceinline__ Operand features_in(const uint4* rows) { return operand(rows, 128, 16 * PITCH); }
 
+// Where a row's piece is.
+__device__ __forceinline__ int place_of(int row, int piece) { return piece * PITCH + row; }
 // 128 rows for half of the threads, zeros after the last one.
 __device__ __forceinline__ void fetch(uint4* rows, const uint4* states, int first, int pairs) {
   int thread = threadIdx.x % HALF, row = thread / 32 * 2 + thread % 2, piece = thread % 32 / 2;
-  uint4* to = rows + piece * PITCH + row;
+  uint4* to = rows + place_of(row, piece);
   const uint4* from = states + (size_t)(first + row) * 16 + piece;
 #pragma unroll
   for (int k = 0; k < ROWS / 16; k++) copy16(to + 16 * k, from + 256 * k, first + row + 16 * k < pairs);
@@ -30,7 +32,7 @@ __device__ __forceinline__ void put_rows(uint4* rows, const word (&x)[2][16], co
   for (int r = 0; r < 2; r++)
 #pragma unroll
     for (int c = 0; c < 4; c++)
-      rows[(4 * c + at.t) * PITCH + at.g + 8 * r] =
+      rows[place_of(at.g + 8 * r, 4 * c + at.t)] =
           make_uint4(x[r][4 * c], x[r][4 * c + 1], x[r][4 * c + 2], x[r][4 * c + 3]);
 }
 template <int N>
@@ -154,5 +156,189 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
       if (at.t == 0) share[WIDTH * WIDTH + unit] = total[16][2 * r];
     }
   }
+}
+#endif
+
+// Of the sums, a block's share is the second weight's 128 rows, the first one's 16 rows of bases, both biases, and the
+// gradients of the centers and of the bandwidth, that in 8 parts. The latter two are sums of left^T b x and left^T b x^2
+// times the first weight, with b the bases and x where they are; so b, b x, b x^2 and ones are 7 pieces of a row.
+constexpr int BASES = 16;
+constexpr int BESIDE = 7 * PITCH;
+constexpr int EMBEDDING_SHARE = WIDTH * (WIDTH + BASES + 2) + BASES + 8;
+constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
+
+#ifdef EMBEDDING_BACKWARD_WARPS
+extern "C" __global__ void __launch_bounds__(EMBEDDING_BACKWARD_WARPS * 32, 1)
+embedding_backward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
+                   const float* bias1, const unsigned short* weight2, const uint4* grad, float* shares, int pairs) {
+  extern __shared__ uint4 shared[];
+  __shared__ float of_warp[8][2 * BASES];
+  __shared__ float2 center[BASES / 2];
+  uint4 *first = shared + FRAGMENTS, *changes = first + 2 * NARROW, *hidden = changes + STAGES * PIECES;
+  uint4 *left = hidden + PIECES + ONES, *beside = left + PIECES;
+  Lane at;
+  for (int k = threadIdx.x; k < 4 * FRAGMENTS; k += blockDim.x) {  // the second weight, its outs as they come
+    int out = k / 512 * 8 + k % 4 * 2;
+    const unsigned short* w = weight2 + out * WIDTH + feature(k / 32 % 16, k % 32 / 4);
+    ((word*)shared)[k] = w[0] | (word)w[WIDTH] << 16;
+  }
+  // Half of the first product and half of its bias: SiLU wants no more.
+  fill_narrow(first, [&](int f, int in) {
+    const unsigned short* w = weight1 + f * BASES + in;
+    return pack(0.5f * low(w[0]), 0.5f * low(w[1]));
+  });
+  fill_vector(first + NARROW, bias1, 0.5f);
+  float inverse = 1.0f / bandwidth[0], scale = ROOT * inverse;
+  if (threadIdx.x < BASES) ((float*)center)[threadIdx.x] = -scale * centers[threadIdx.x];
+  fill_ones(hidden + PIECES);
+  fill_ones(beside + 6 * PITCH);
+  publish();
+  __syncthreads();
+  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4 % 2;
+  int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x, tile = blockIdx.x, stage = 0;
+  // The two groups of rows take turns, so that one computes while the other multiplies. Each waits until its places are
+  // free and its gradients here (barriers 1 and 2), and says when its rows are there (3 and 4).
+  constexpr int MEETING = HALF + HALF / 2;
+
+  if (warp < 8) {  // rows
+    Matrix map = narrow_in(first), biases = narrow_in(first + NARROW), second = matrix_in(shared);
+    Operand ones = operand(hidden + PIECES, 128, 128);
+    float next[2];
+    auto read = [&](int tile) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) next[r] = distance[min(ROWS * tile + 16 * warp + at.g + 8 * r, pairs - 1)];
+    };
+    read(tile);
+    for (; tile < tiles; tile += step) {
+      float now[2] = {next[0], next[1]};
+      word basis[4];
+      auto away = [&](int k) {  // from bases 2 t and 2 t + 1 of row k % 2, or 8 more
+        float2 c = center[at.t + k / 2 * 4];
+        return make_float2(fmaf(now[k % 2], scale, c.x), fmaf(now[k % 2], scale, c.y));
+      };
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        float2 x = away(k);
+        basis[k] = pack(power2(-x.x * x.x), power2(-x.y * x.y));
+      }
+      float acc[16][4];
+      before_products();
+      start_mma<false, false>(acc, ones, biases);
+      start_mma(acc, basis[0], basis[1], basis[2], basis[3], map);
+      commit_products();
+      read(tile + step);
+      wait_for_products();
+      hold(acc);
+      barrier(1 + group, MEETING);
+      word slope[2][16];
+#pragma unroll
+      for (int c = 0; c < 4; c++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          word x[4];
+#pragma unroll
+          for (int p = 0; p < 4; p++) {
+            float y[2], d[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+              float half = acc[4 * c + p][2 * r + h], t = tangent(half), sigma = fmaf(0.5f, t, 0.5f);
+              y[h] = fmaf(half, t, half);
+              d[h] = fmaf(sigma, fmaf(-half, t, half), sigma);
+            }
+            x[p] = pack(y[0], y[1]), slope[r][4 * c + p] = pack(d[0], d[1]);
+          }
+          hidden[place_of(16 * warp + at.g + 8 * r, 4 * c + at.t)] = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+      Operand rows = rows_in(changes + stage * PIECES + 64 * group);
+      before_products();
+      start_mma<false, false>(acc, rows, second);
+#pragma unroll
+      for (int k = 1; k < 8; k++) start_mma<true, false>(acc, rows + 2 * k * PITCH, second + k * (32 * 128 / 16));
+      commit_products();
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        word* to = (word*)(beside + k / 2 * PITCH + 16 * warp + at.g + k % 2 * 8) + at.t;
+        float2 x = away(k);
+        float a = low(basis[k]) * x.x, b = high(basis[k]) * x.y;
+        to[0] = basis[k], to[2 * 4 * PITCH] = pack(a, b), to[4 * 4 * PITCH] = pack(a * x.x, b * x.y);
+      }
+      wait_for_products();
+      hold(acc);
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int q = 0; q < 16; q++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
+      put_rows(left + 16 * warp, slope, at);
+      publish();
+      arrive(3 + group, MEETING);
+      stage = stage == 2 ? 0 : stage + 1;
+    }
+    return;
+  }
+
+  float total[17][4] = {}, narrow[7][4] = {};
+  fetch(changes, grad, ROWS * tile, pairs);
+  fetch(changes + PIECES, grad, ROWS * (tile + step), pairs);
+  wait_for_copies<1>();
+  publish();
+  if (tile < tiles) arrive(1, MEETING), arrive(2, MEETING);
+  for (; tile < tiles; tile += step) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      barrier(3 + h, MEETING);
+      // Everyone is through with the rows before these.
+      if (h == 0) fetch(changes + (stage ? stage - 1 : 2) * PIECES, grad, ROWS * (tile + 2 * step), pairs);
+      Operand outs = features_in(changes + stage * PIECES + 8 * group * PITCH + 64 * h);
+      Operand units = features_in(left + 8 * group * PITCH + 64 * h);
+      Operand ins = features_in(hidden + 64 * h), bases = features_in(beside + 64 * h);
+      before_products();
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        start_mma<true, true>(total, outs + 16 * k, ins + 16 * k);
+        start_mma<true, true>(narrow, units + 16 * k, bases + 16 * k);
+      }
+      commit_products();
+      wait_for_products();
+      if (h == 0) {
+        wait_for_copies<1>();
+        publish();
+      }
+      if (tile + step < tiles) arrive(1 + h, MEETING);
+    }
+    stage = stage == 2 ? 0 : stage + 1;
+  }
+  wait_for_copies();
+  hold_all(total);
+  hold_all(narrow);
+  float* share = shares + (size_t)blockIdx.x * EMBEDDING_SHARE;
+  float* of_bases = share + WIDTH * WIDTH;
+  float along[8] = {};  // bases 2 t, 2 t + 1, and 8 more; then the bandwidth's
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    int f = 16 * (warp - 8) + at.g + 8 * r;
+#pragma unroll
+    for (int q = 0; q < 16; q++)
+      *(float2*)&share[f * WIDTH + 8 * q + 2 * at.t] = make_float2(total[q][2 * r], total[q][2 * r + 1]);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      int base = 8 * (k / 2) + 2 * at.t + k % 2;
+      float w = low(weight1[f * BASES + base]);
+      of_bases[base * WIDTH + f] = narrow[k / 2][2 * r + k % 2];
+      along[k] = fmaf(w, narrow[2 + k / 2][2 * r + k % 2], along[k]);
+      along[4 + k] = fmaf(w, narrow[4 + k / 2][2 * r + k % 2], along[4 + k]);
+    }
+    if (at.t == 0) of_bases[BASES * WIDTH + f] = narrow[6][2 * r], of_bases[(BASES + 1) * WIDTH + f] = total[16][2 * r];
+  }
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    for (int mask = 4; mask < 32; mask *= 2) along[k] += shuffle(along[k], mask);
+    if (at.g == 0) of_warp[warp - 8][8 * (k / 2) + 2 * at.t + k % 2] = along[k];
+  }
+  barrier(5, HALF);
+  int k = threadIdx.x - HALF;
+  if (k >= 2 * BASES - 8) return;
+  float sum = 0.0f;
+  for (int w = 0; w < 8; w++) sum += k < BASES ? of_warp[w][k] : of_warp[w][k] + of_warp[w][k + 8];
+  of_bases[(BASES + 2) * WIDTH + k] = sum * 2.0f * inverse / (k < BASES ? ROOT : ROOT * ROOT);
 }
 #endif
