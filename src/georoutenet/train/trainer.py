@@ -75,9 +75,14 @@ def make_policy(recipe: Recipe) -> Policy:
 
 
 def make_steps(
-    state: State, recipe: Recipe, device: torch.device, processes: Processes | None = None
+    state: State,
+    recipe: Recipe,
+    device: torch.device,
+    processes: Processes | None = None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> list[Callable[[], None]]:
-    """One step function for each kind of batch: eager on the CPU, compiled and captured on CUDA."""
+    """One step function for each kind of batch: eager on the CPU, compiled and captured on CUDA, which takes
+    a while and is reported."""
     policy = state.policy
     assert isinstance(policy, Policy)
 
@@ -109,7 +114,10 @@ def make_steps(
         once = compiled and len(kinds) == 1
         step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=once)
         if captured:
+            began = time.monotonic()
             recorded = CapturedStep(step, beside=recorded)
+            what = f"steps of {kind.batch:,} {kind.distribution} instances with {kind.n:,} cities"
+            report(f"prepared {what} in {time.monotonic() - began:.1f} s")
         steps.append(recorded or step)
     return steps
 
@@ -155,7 +163,7 @@ class Trainer:
             self.state.load(stored.groups, stored.step)
             restore_random_states(stored.random_states)
             self.best, self.last = self._validated("best"), self._validated("last")
-        self.steps = make_steps(self.state, recipe, self.device, self.processes)
+        self.steps = make_steps(self.state, recipe, self.device, self.processes, self.reporter.line)
         self.names = diagnostics(recipe)
         self.logs: list[MetricsFile | TensorBoard] = []
         if self.processes.is_first:
