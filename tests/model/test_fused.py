@@ -102,6 +102,30 @@ def test_weights_narrowed_together_are_those_narrowed_one_by_one() -> None:
         assert torch.equal(gradient, expected[name]), name
 
 
+def test_compiled_beginning() -> None:
+    """Compiled, the beginning of a pass is written otherwise; it is that of the network."""
+    from georoutenet.model import fused
+
+    policy, coords = make(16, 1, torch.float32), cities(3, 7).float()
+    net = policy.encoder
+    assert isinstance(net, GeoRouteNet)
+    fused.compile_nodes(net)
+    assert net.compiled is not None
+    (h,), s, queries = net.begin(coords, torch.float32)
+    (first,), start, (together,) = net.compiled(coords, torch.float32)
+    mine, expected = (first, start, together), (h, s, torch.cat(queries, -1))
+    torch.manual_seed(1)
+    upstream = [torch.randn_like(x) for x in expected]
+    found = []
+    for outputs in (mine, expected):
+        policy.zero_grad()
+        torch.autograd.backward(outputs, upstream)
+        found.append({name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None})
+    for left, right in zip(mine, expected, strict=True):
+        torch.testing.assert_close(left, right)
+    torch.testing.assert_close(*found)
+
+
 SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})
@@ -152,6 +176,30 @@ def test_on_the_device(n: int) -> None:
         # A parameter's gradient may be small beside the terms that it is the sum of.
         allowance = 0.5 if "." in name else 0.05
         assert off < 3 * towers[name] + allowance, (name, off, towers[name])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("n", "unit", "reach"), [(12, "square", 0.0), (50, "density", 0.5)])
+def test_one_kernel_for_the_neighborhoods_on_the_device(
+    n: int, unit: str, reach: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores and gradients do not depend on how the neighborhoods were found, to the bit, and repeat."""
+    from georoutenet.model import nearest_cuda
+
+    torch.manual_seed(3)
+    policy = Policy(PolicyConfig(layers=2, unit=unit, reach=reach)).cuda().train()
+    policy.compute_dtype = torch.bfloat16
+    coords = cities(5, n).float().cuda()
+    assert nearest_cuda.fits(coords, 10, 11)
+    found = []
+    for is_native in (True, True, False):
+        if not is_native:
+            monkeypatch.setattr(nearest_cuda, "fits", lambda *_: False)
+        scores = policy.dense(coords, 11)
+        found.append({"start": scores[0], "logits": scores[1], **gradients(policy, *scores)})
+    for other in found[1:]:
+        for name, value in found[0].items():
+            assert torch.equal(value, other[name]), name
 
 
 @pytest.mark.gpu

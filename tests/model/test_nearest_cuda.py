@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 
@@ -10,9 +11,12 @@ import torch
 from emulated import Emulated
 from torch import Tensor
 
-from georoutenet.model import geometry, nearest_cuda
-from georoutenet.model.geometry import neighborhood
+from georoutenet.model import Policy, PolicyConfig, fused, geometry, nearest_cuda
+from georoutenet.model import policy as policy_module
+from georoutenet.model.geometry import Neighborhood, neighborhood
 from georoutenet.model.nearest_cuda import WARPS, nearest
+
+pytest.importorskip("triton", reason="Triton is not installed")
 
 
 @pytest.fixture
@@ -79,6 +83,30 @@ CASES = [
 @pytest.mark.parametrize(("batch", "n", "k", "width", "reach", "pitch"), CASES)
 def test_the_same_bits(batch: int, n: int, k: int, width: int, reach: float, pitch: int) -> None:
     compare(cities(batch, n), k, width, reach, pitch)
+
+
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize(("unit", "reach"), [("square", 0.0), ("density", 0.2)])
+def test_the_policy_with_the_kernel(unit: str, reach: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pairs by plain operations, with and without the kernel: the same scores, to the bit."""
+    policy = Policy(PolicyConfig(hidden=16, heads=2, layers=2, neighbors=4, unit=unit, reach=reach))
+    plain, coords = fused.operations(plain=True), cities(3, 9)
+    monkeypatch.setattr(policy_module, "pair_distances", rounded_distances)
+    found = []
+    for near in (plain.near, near_of):
+        use = dataclasses.replace(plain, near=near)
+        monkeypatch.setattr(fused, "operations", lambda use=use: use)
+        found.append(policy._fused(coords, torch.float32, 6))
+    for left, right in zip(*found, strict=True):
+        assert torch.equal(left, right)
+
+
+def near_of(
+    places: Tensor, config: PolicyConfig, width: int | None
+) -> tuple[Tensor, Neighborhood, fused.Tables]:
+    assert width is not None
+    distance, near, _ = nearest(places, config.neighbors, width, config.reach, 16)
+    return distance, near, {}
 
 
 def test_what_fits() -> None:
