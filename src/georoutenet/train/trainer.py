@@ -92,6 +92,8 @@ def make_steps(
     processes = processes or Processes()
     loss_of = make_loss(state, recipe, processes)
     kinds = recipe.batches()
+    # Compiling instances and loss saves a hundredth of a large step; for many kinds of batches it takes minutes.
+    single = len(kinds) == 1
     on_cuda = device.type == "cuda"
     compiled = on_cuda and recipe.compile
     if compiled:
@@ -101,8 +103,8 @@ def make_steps(
         limits.recompile_limit = max(limits.recompile_limit, 128)
         if not policy.compile_around_kernels():
             network = torch.compile(network, dynamic=False)
-        if processes.count == 1:  # a collective would break the compiled loss apart
-            loss_of = torch.compile(loss_of, dynamic=len(kinds) > 1)
+        if single and processes.count == 1:  # a collective would break the compiled loss apart
+            loss_of = torch.compile(loss_of, dynamic=False)
     captured = on_cuda and recipe.cuda_graph and recipe.triton  # the plain sampler reads its seed back
     steps: list[Callable[[], None]] = []
     recorded: CapturedStep | None = None
@@ -110,9 +112,8 @@ def make_steps(
         # Shapes are static. Random cities have no ties at the boundary of a neighborhood, lattices have some.
         width = recipe.policy.neighbors + (6 if kind.distribution == "grid" else 1)
         scores = partial(network, width=min(width, kind.n))
-        # Compiled instances save a hundredth of a step, and take seconds to compile for each kind.
-        once = compiled and len(kinds) == 1
-        step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=once)
+        drawn = compiled and single
+        step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=drawn)
         if captured:
             began = time.monotonic()
             recorded = CapturedStep(step, beside=recorded)
