@@ -92,7 +92,7 @@ def make_steps(
     processes = processes or Processes()
     loss_of = make_loss(state, recipe, processes)
     kinds = recipe.batches()
-    # Compiling instances and loss saves a hundredth of a large step; for many kinds of batches it takes minutes.
+    # Compiling instances and loss saves a hundredth of a large step, and takes minutes for many kinds.
     single = len(kinds) == 1
     on_cuda = device.type == "cuda"
     compiled = on_cuda and recipe.compile
