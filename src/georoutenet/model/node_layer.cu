@@ -122,7 +122,13 @@ struct OfStates {
       if (l == at.t + 4 * k) of[r][k] = x;
   }
   __device__ __forceinline__ float get(int r, int l, Lane at) const {
-    return from_lane(l < 4 ? of[r][0] : of[r][1], 4 * at.g + l % 4);
+    word both[2];
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      both[k] = __float_as_uint(from_lane(of[r][k], 4 * at.g + l % 4));
+      keep(both[k]);  // not one or the other in a branch
+    }
+    return __uint_as_float(l < 4 ? both[0] : both[1]);
   }
 };
 // Addresses in shared memory, so that a loop over them needs its code only once.
@@ -383,38 +389,43 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const word (&y)[2][16], const float* gamma,
                                               const float (&scale)[2], const bool (&inside)[2], Lane at,
                                               float* sums) {
-  word v[32];
+  constexpr word ONES = 0x3f803f80u;
+  word x[2][16];
+  narrow(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (!inside[r])
 #pragma unroll
-      for (int q = 0; q < 16; q++) acc[q][2 * r] = acc[q][2 * r + 1] = 0;
+      for (int q = 0; q < 16; q++) x[r][q] = 0;
+  // A product of n-tiles 2 k and 2 k + 1, turned, with ones in column k: their features' sums over rows.
+  float of_gamma[4] = {}, of_beta[4] = {};
 #pragma unroll
-  for (int q = 0; q < 16; q++) {
-    v[q] = pack(fmaf(acc[q][0], low(y[0][q]), acc[q][2] * low(y[1][q])),
-                fmaf(acc[q][1], high(y[0][q]), acc[q][3] * high(y[1][q])));
-    v[16 + q] = pack(acc[q][0] + acc[q][2], acc[q][1] + acc[q][3]);
-  }
-  scatter<16>(v, at.g);
-  scatter<8>(v, at.g);
-  scatter<4>(v, at.g);
+  for (int k = 0; k < 8; k++) {
+    word along[2], plain[2], ones = at.g == k ? ONES : 0;
 #pragma unroll
-  for (int k = 0; k < 4; k++) {  // word 4 g + k of 32
-    int index = 4 * at.g + k;
-    *(float2*)(sums + index / 16 * WIDTH + feature_of(index % 16, at.t)) = make_float2(low(v[k]), high(v[k]));
+    for (int q = 2 * k; q < 2 * k + 2; q++) {
+      along[q % 2] = transpose(fma2(x[1][q], y[1][q], mul2(x[0][q], y[0][q])));
+      plain[q % 2] = transpose(add2(x[0][q], x[1][q]));
+    }
+    mma(of_gamma, along[0], along[1], ones);
+    mma(of_beta, plain[0], plain[1], ones);
   }
-  float sum[2] = {}, along[2] = {};
+#pragma unroll
+  for (int k = 0; k < 4; k++) {  // number k: column g of n-tile 4 t + 2 (k % 2) + k / 2
+    float* to = sums + feature(4 * at.t + 2 * (k % 2) + k / 2, at.g);
+    to[0] = of_gamma[k], to[WIDTH] = of_beta[k];
+  }
 #pragma unroll
   for (int q = 0; q < 16; q++)
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      acc[q][k] *= gamma[feature_of(q, at.t) + k % 2];
-      sum[k / 2] += acc[q][k];
-      along[k / 2] = fmaf(acc[q][k], k % 2 ? high(y[k / 2][q]) : low(y[k / 2][q]), along[k / 2]);
-    }
+    for (int k = 0; k < 4; k++) acc[q][k] *= gamma[feature_of(q, at.t) + k % 2];
+  narrow(x, acc);
+  float total[4] = {};
+#pragma unroll
+  for (int k = 0; k < 8; k++) mma(total, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], ONES, ONES);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float less = over_row(sum[r]) * (-1.0f / WIDTH) * scale[r], slope = over_row(along[r]) * (-1.0f / WIDTH) * scale[r];
+    float part = scale[r] * (-1.0f / WIDTH), less = total[2 * r] * part, slope = dot(x, y[r], r, at) * part;
 #pragma unroll
     for (int q = 0; q < 16; q++) {
       acc[q][2 * r] = fmaf(low(y[r][q]), slope, fmaf(acc[q][2 * r], scale[r], less));
@@ -466,11 +477,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
 #pragma unroll
     for (int k = 0; k < 8; k++)
       copy16(ahead[set] + 32 * k, from + (size_t)row[k / 4] * stride + 4 * (k % 4) + at.t, is_there);
-  };
-  auto fetch_gates = [&](int half) {
-    fetch(0, gates + 16 * half, 64);
-    fetch(1, gates + 32 + 16 * half, 64);
-    commit_copies();
   };
   fetch(1, slab(NORM2), 16);
   commit_copies();
@@ -543,18 +549,17 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
                   make_uint4(product[0], product[1], product[2], product[3]);
           }
         stream.multiply(acc, of_gate, [&] {
-          if (half == 0) {
-            fetch_gates(1);
-          } else {
-            fetch(0, slab(PROJECTED), 16);
-            fetch(1, slab(NORM1), 16);
-            commit_copies();
-          }
+          fetch(0, half == 0 ? gates + 16 : slab(PROJECTED), half == 0 ? 64 : 16);
+          fetch(1, half == 0 ? gates + 48 : slab(NORM1), half == 0 ? 64 : 16);
+          commit_copies();
           write(OF_GATE + 128 * half, of_gate);
         });
         stream.begin(acc, of_value, [&] { write(OF_VALUE + 128 * half, of_value); });
         if (half == 0) {
           clear(inner);
+#pragma unroll
+          for (int r = 0; r < 2; r++)  // x again, rather than that it takes registers all the time
+            take(x[r], gradients + (size_t)row[r] * (COLUMNS / 8) + OF_OUTPUT / 8 + at.t, 4);
           stream.begin(inner, x, [] {});
           finish(inner, x);
         }
@@ -565,7 +570,11 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
     wait_for_copies();
     take(y[0], ahead[1], 32);
     take(y[1], ahead[1] + 4 * 32, 32);
-    if (norm == 1) fetch_gates(0);
+    if (norm == 1) {
+      fetch(0, gates, 64);
+      fetch(1, gates + 32, 64);
+      commit_copies();
+    }
     norm_backward(acc, y, vector + GAMMA1 + norm * (GAMMA2 - GAMMA1), scale, inside, at, mine + 256 * norm);
   }
 
