@@ -15,7 +15,10 @@ run() {
 }
 # Compiling takes most of the tests' time, and cores: run them side by side where pytest can.
 many=$(python3 -c "import xdist" 2>/dev/null && echo "-n 8")
-gpu_tests() { run "$1" python3 -m pytest -q $many --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"; }
+# One line a test as it ends: what ran before a time limit is not lost.
+gpu_tests() {
+  run "$1" python3 -m pytest -v -o addopts= $many --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"
+}
 step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
 for part in ${*:-tests training-tests kernels steps}; do
