@@ -17,7 +17,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize(
-    ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4), (2, 12, 25)]
+    ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4), (3, 5, 1), (2, 12, 25)]
 )
 def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) -> None:
     torch.manual_seed(n)
@@ -46,7 +46,7 @@ def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) ->
     assert off(du.float().sum(1), gt) < 8e-3
     assert off(torch.einsum("bmno,bmni->oi", du.double(), e.double()), gw) < 8e-3
     assert off(norms.sum(0)[0], ggamma) < 1e-2
-    assert off(norms.sum(0)[1], gbeta) < 1e-2
+    assert off(norms.sum(0)[1], gbeta) < 1e-5
 
 
 @pytest.mark.gpu

@@ -14,11 +14,15 @@ struct Share {
     last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
   }
 };
-// The matrix at `fragments`, half of it from now on: all threads between barriers.
-__device__ void halve(uint4* fragments) {
+// x W^T / 2. STRAIGHT: word q of x has features 8 q + 2 t + (0, 1), as `load_matrices` delivers them.
+template <bool STRAIGHT>
+__device__ void fill_half(uint4* fragments, const unsigned short* weight) {
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    uint4 v = fragments[k];
-    fragments[k] = make_uint4(mul2(v.x, HALF), mul2(v.y, HALF), mul2(v.z, HALF), mul2(v.w, HALF));
+    int lane = k % 32, c = k / 32 % 4, q = k / 128;
+    const word* row = (const word*)(weight + feature(q, lane / 4) * WIDTH + 32 * c) + lane % 4 * (STRAIGHT ? 1 : 4);
+    word w[4];
+    for (int p = 0; p < 4; p++) w[p] = mul2(row[p * (STRAIGHT ? 4 : 1)], HALF);
+    place(fragments, k, make_uint4(w[0], w[1], w[2], w[3]));
   }
 }
 // Division by a number, rounded down, of what is not negative.
@@ -66,19 +70,10 @@ extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
 update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
         const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
   extern __shared__ uint4 shared[];
-  __shared__ float2 norm[WIDTH];
+  __shared__ float4 norm[WIDTH / 2];  // gamma, gamma, beta, beta of word q of lane t
   __shared__ Ends ends;
   Lane at;
-  fill(shared, weight);
-  if (threadIdx.x == 0) ends.set(m, n, pairs);
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) norm[f] = make_float2(gamma[f], beta[f]);
-  __syncthreads();
-  halve(shared);
-  publish();
-  __syncthreads();
-  Matrix map = matrix_in(shared);
   uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * 256 + at.lane;
-  word one = diagonal(at) & ONE, half = diagonal(at) & HALF;
   auto fetch = [&](int tile) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -91,6 +86,16 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
   if (tile < share.last) fetch(tile);
+  fill_half<false>(shared, weight);
+  for (int k = threadIdx.x; k < WIDTH / 2; k += blockDim.x) {
+    int f = feature(k / 4, 2 * (k % 4));
+    norm[k] = make_float4(gamma[f], gamma[f + 1], beta[f], beta[f + 1]);
+  }
+  if (threadIdx.x == 0) ends.set(m, n, pairs);
+  publish();
+  __syncthreads();
+  Matrix map = matrix_in(shared);
+  word one = diagonal(at) & ONE, half = diagonal(at) & HALF;
   for (; tile < share.last; tile += UPDATE_FORWARD_WARPS) {
     float acc[16][4];
     word x[2][16];
@@ -103,13 +108,18 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     finish(acc, x);
     float sum[4] = {}, square[4] = {};  // of row g, and again; of row g + 8, and again
 #pragma unroll
-    for (int q = 0; q < 16; q++) {
+    for (int q = 0; q < 16; q += 2) {
+      word y[4];
 #pragma unroll
-      for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], tangent(acc[q][k]), acc[q][k]);
-      mma(acc[q], x[0][q], x[1][q], one);
-      word y0 = pack(acc[q][0], acc[q][1]), y1 = pack(acc[q][2], acc[q][3]);
-      mma(sum, y0, y1, ONE);
-      mma(square, mul2(y0, y0), mul2(y1, y1), ONE);
+      for (int h = 0; h < 2; h++) {
+        float(&two)[4] = acc[q + h];
+#pragma unroll
+        for (int k = 0; k < 4; k++) two[k] = fmaf(two[k], tangent(two[k]), two[k]);
+        mma(two, x[0][q + h], x[1][q + h], one);
+        y[2 * h] = pack(two[0], two[1]), y[2 * h + 1] = pack(two[2], two[3]);
+      }
+      mma(sum, y[0], y[1], y[2], y[3], ONE, ONE);
+      mma(square, mul2(y[0], y[0]), mul2(y[1], y[1]), mul2(y[2], y[2]), mul2(y[3], y[3]), ONE, ONE);
     }
     float scale[2], shift[2];
 #pragma unroll
@@ -122,9 +132,9 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     for (int r = 0; r < 2; r++)
 #pragma unroll
       for (int q = 0; q < 16; q++) {
-        float4 n2 = *(const float4*)&norm[32 * (q / 4) + 8 * at.t + 2 * (q % 4)];
-        x[r][q] = pack(fmaf(fmaf(acc[q][2 * r], scale[r], shift[r]), n2.x, n2.y),
-                       fmaf(fmaf(acc[q][2 * r + 1], scale[r], shift[r]), n2.z, n2.w));
+        float4 by = norm[4 * q + at.t];
+        x[r][q] = pack(fmaf(fmaf(acc[q][2 * r], scale[r], shift[r]), by.x, by.z),
+                       fmaf(fmaf(acc[q][2 * r + 1], scale[r], shift[r]), by.y, by.w));
       }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -138,25 +148,53 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
 #endif
 
 #ifdef UPDATE_BACKWARD_WARPS
+__device__ __forceinline__ void take4(word (&x)[4], uint4 v) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
+// Right operands of mma as they lie in registers, for all tiles, by lane.
+struct Factors {
+  uint2 gain[32];        // gamma in bfloat16, of words 0 and 2, of words 1 and 3 of each four
+  uint4 gains[8][32];    // diagonal matrices of two words: gamma and 1, gamma and 1
+  uint4 rests[4][32];    // of four words: what is left of gamma
+  uint4 columns[4][32];  // all rows to column k, twice; to column k + 1, twice
+  __device__ void set(const float* gamma, Lane at) {
+    word kept = diagonal(at), one = kept & ONE;
+    for (int c = threadIdx.x / 32; c < 4; c += blockDim.x / 32) {
+      word w[4], rest[4], column[2];
+      for (int p = 0; p < 4; p++) {
+        const float* two = gamma + 32 * c + 8 * at.t + 2 * p;
+        w[p] = pack(two[0], two[1]), rest[p] = pack(two[0] - low(w[p]), two[1] - high(w[p])) & kept;
+      }
+      if (at.g == 0) gain[8 * c + 2 * at.t] = make_uint2(w[0], w[2]);
+      if (at.g == 1) gain[8 * c + 2 * at.t + 1] = make_uint2(w[1], w[3]);
+      for (int h = 0; h < 2; h++) {
+        gains[2 * c + h][at.lane] = make_uint4(w[2 * h] & kept, one, w[2 * h + 1] & kept, one);
+        column[h] = at.g == 2 * c + h ? ONE : 0;
+      }
+      rests[c][at.lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+      columns[c][at.lane] = make_uint4(column[0], column[0], column[1], column[1]);
+    }
+  }
+};
 // Sums over the rows of two tiles in shared memory, the second one `apart` from the first: lane (g, t) has features
 // 16 column + g + (0, 8) of column 2 t and of column 2 t + 1. A lane gives the addresses of its rows of 8 features.
 __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4], const uint4* even, const uint4* odd,
-                                            int apart, int g) {
+                                            int apart, const Factors& factors, int lane) {
 #pragma unroll
-  for (int column = 0; column < 8; column++) {
-    const uint4* row = (column % 2 ? odd : even) + column / 2 * 32;
-    word x[4], y[4], here = g == column ? ONE : 0;
-    load_transposed(x, row);
-    load_transposed(y, row + apart);
-    mma(total, x[0], x[1], x[2], x[3], here, here);
-    mma(other, y[0], y[1], y[2], y[3], here, here);
+  for (int k = 0; k < 4; k++) {
+    word x[4], y[4], here[4];
+    take4(here, factors.columns[k][lane]);
+    load_transposed(x, even + k * 32);
+    load_transposed(y, even + apart + k * 32);
+    mma(total, x[0], x[1], x[2], x[3], here[0], here[1]);
+    mma(other, y[0], y[1], y[2], y[3], here[0], here[1]);
+    load_transposed(x, odd + k * 32);
+    load_transposed(y, odd + apart + k * 32);
+    mma(total, x[0], x[1], x[2], x[3], here[2], here[3]);
+    mma(other, y[0], y[1], y[2], y[3], here[2], here[3]);
   }
 }
-__device__ __forceinline__ void take4(word (&x)[4], uint4 v) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
-// total[0] + total[3] += the sum over the words of x, each by its factor; factors: of words 0 and 2 in lanes with even
-// g, of words 1 and 3 in the others.
-__device__ __forceinline__ void add_row(float (&total)[4], const word (&x)[4], uint2 factors) {
-  mma(total, x[0], x[1], x[2], x[3], factors.x, factors.y);
+// total[0] + total[3] += the sum over four words of x, each times the gain of its feature.
+__device__ __forceinline__ void add_row(float (&total)[4], const word (&x)[4], uint2 gain) {
+  mma(total, x[0], x[1], x[2], x[3], gain.x, gain.y);
 }
 
 extern "C" __global__ void __launch_bounds__(UPDATE_BACKWARD_WARPS * 32, 1)
@@ -165,29 +203,13 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
          int pairs) {
   extern __shared__ uint4 shared[];
   __shared__ Ends ends;
-  __shared__ uint4 gain[16];        // gamma in bfloat16
-  __shared__ uint2 gain_by_row[32]; // its words 0 and 2, words 1 and 3 of each four
+  __shared__ Factors factors;
   Lane at;
-  fill(shared, weight);
-  if (threadIdx.x == 0) ends.set(m, n, pairs);
-  fill_transposed(shared + FRAGMENTS, weight);
-  for (int k = threadIdx.x; k < 16; k += blockDim.x) {
-    const float* four = gamma + 8 * k;
-    uint4 v = make_uint4(pack(four[0], four[1]), pack(four[2], four[3]), pack(four[4], four[5]), pack(four[6], four[7]));
-    gain[k] = v, gain_by_row[2 * k] = make_uint2(v.x, v.z), gain_by_row[2 * k + 1] = make_uint2(v.y, v.w);
-  }
-  __syncthreads();
-  halve(shared);
-  publish();
-  __syncthreads();
-  Matrix map = matrix_in(shared), transposed = matrix_in(shared + FRAGMENTS);
-  // Three tiles for each warp: states, later the norm's results; gradients; products of both. Pieces of 16 bytes lie such
-  // that neither eight of two rows nor eight of one column share banks.
+  // Three tiles for each warp: states, later the norm's results; gradients; products of both. Pieces of 16 bytes lie
+  // such that neither eight of two rows nor eight of one column share banks.
   constexpr int CHANGE = 256, PRODUCT = 512;
   uint4* state = shared + 2 * FRAGMENTS + threadIdx.x / 32 * 768;
   int place = 4 * at.g + (at.t ^ at.g / 2);
-  int across = at.lane / 16 * 128 + at.lane % 8 * 4 + (at.lane / 8 % 2 ^ at.lane % 8 / 2);
-  word kept = diagonal(at), one = kept & ONE, half = kept & HALF;
   auto fetch = [&](int tile) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -202,75 +224,107 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     }
     commit_copies();
   };
-  float dgamma[4] = {}, dbeta[4] = {};
   Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
   if (tile < share.last) fetch(tile);
+  fill_half<true>(shared, weight);
+  fill_transposed(shared + FRAGMENTS, weight);
+  factors.set(gamma, at);
+  if (threadIdx.x == 0) ends.set(m, n, pairs);
+  publish();
+  __syncthreads();
+  Matrix map = matrix_in(shared), transposed = matrix_in(shared + FRAGMENTS);
+  // Where a lane finds its row of four 8 x 8 matrices: rows 0 to 7 and 8 to 15 of a column of 16 bytes, then of the
+  // next; or both columns of rows 0 to 7, then of rows 8 to 15.
+  int matrix = at.lane / 8, row = at.lane % 8;
+  int down = matrix % 2 * 128 + 4 * row + (matrix / 2 ^ row / 2);
+  int across = matrix / 2 * 128 + 4 * row + (matrix % 2 ^ row / 2);
+  float dgamma[4] = {}, dbeta[4] = {};
+  word half = diagonal(at) & HALF;
   for (; tile < share.last; tile += UPDATE_BACKWARD_WARPS) {
-    float acc[16][4], scale[2];
-    word x[2][16], slope[2][16], scale2[2], shift2[2], mean[2], along[2];
-    ends.take(acc, tile, at, half, source, target);
-    wait_for_copies();
-    take(x[0], state + place, 32);
-    take(x[1], state + place + 128, 32);
-    start(acc, x, map);
+    float acc[16][4], scale[2], shift[2];
+    word slope[2][16], mean[2], along[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int row = min(16 * tile + at.g + 8 * r, pairs - 1);
-      scale[r] = scales[row], scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shifts[row], shifts[row]);
+      scale[r] = scales[row], shift[r] = shifts[row];
     }
-    finish(acc, x);
-    float sum[2][4] = {}, product[2][4] = {};
+    ends.take(acc, tile, at, half, source, target);
+    wait_for_copies();
+    __syncwarp();
+    {
+      word x[2][16];
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-      uint2 factors = gain_by_row[8 * c + 2 * at.t + at.g % 2];
+      for (int k = 0; k < 8; k++) {
+        word four[4];
+        load_matrices(four, state + k / 2 * 32 + (k % 2 ? down ^ 2 : down));
+        x[0][2 * k] = four[0], x[1][2 * k] = four[1], x[0][2 * k + 1] = four[2], x[1][2 * k + 1] = four[3];
+      }
+      multiply(acc, x, map);
+    }
+    // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers. Beyond the
+    // last pair they are not needed.
+    bool any = 16 * tile < pairs;
+    if (any) {
+      float sum[2][4] = {}, product[2][4] = {};
+      word scale2[2], shift2[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift[r], shift[r]);
+#pragma unroll
+      for (int c = 0; c < 4; c++) {
+        uint2 gain = factors.gain[8 * c + 2 * at.t + at.g % 2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          uint4* here = state + place + (4 * r + c) * 32;
+          float half_scale = 0.5f * scale[r];
+          word x[4], change[4], by[4];
+          take4(x, here[0]), take4(change, here[CHANGE]);
+#pragma unroll
+          for (int p = 0; p < 4; p++) {
+            float silu[2], s[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+              float u = acc[4 * c + p][2 * r + h], t = tangent(u);
+              silu[h] = fmaf(u, t, u);
+              s[h] = fmaf(silu[h], fmaf(t, -half_scale, half_scale), fmaf(t, half_scale, half_scale));
+            }
+            slope[r][4 * c + p] = pack(s[0], s[1]);
+            x[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[p], scale2[r], shift2[r]));
+            by[p] = mul2(change[p], x[p]);
+          }
+          add_row(sum[r], change, gain);
+          add_row(product[r], by, gain);
+          here[0] = make_uint4(x[0], x[1], x[2], x[3]);
+          here[PRODUCT] = make_uint4(by[0], by[1], by[2], by[3]);
+        }
+      }
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        uint4* here = state + place + (4 * r + c) * 32;
-        uint4 v = here[CHANGE];
-        word change[4] = {v.x, v.y, v.z, v.w}, y[4], by[4];
-        float half_scale = 0.5f * scale[r];
-#pragma unroll
-        for (int p = 0; p < 4; p++) {
-          int q = 4 * c + p;
-          float silu[2], s[2];
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            float u = acc[q][2 * r + h], t = tangent(u);
-            silu[h] = fmaf(u, t, u);
-            s[h] = fmaf(silu[h], fmaf(t, -half_scale, half_scale), fmaf(t, half_scale, half_scale));
-          }
-          slope[r][q] = pack(s[0], s[1]);
-          y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[r][q], scale2[r], shift2[r]));
-          by[p] = mul2(change[p], y[p]);
-        }
-        add_row(sum[r], change, factors);
-        add_row(product[r], by, factors);
-        here[0] = make_uint4(y[0], y[1], y[2], y[3]);
-        here[PRODUCT] = make_uint4(by[0], by[1], by[2], by[3]);
+        float a = (sum[r][0] + sum[r][3]) * (-1.0f / WIDTH), b = (product[r][0] + product[r][3]) * (-1.0f / WIDTH);
+        mean[r] = pack(a, a), along[r] = pack(b, b);
       }
     }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      float a = (sum[r][0] + sum[r][3]) * (-1.0f / WIDTH), b = (product[r][0] + product[r][3]) * (-1.0f / WIDTH);
-      mean[r] = pack(a, a), along[r] = pack(b, b);
-    }
     __syncwarp();
-    add_columns(dbeta, dgamma, state + CHANGE + across, state + CHANGE + (across ^ 2), PRODUCT - CHANGE, at.g);
+    if (any) {
+      const uint4* rows = state + CHANGE;
+      add_columns(dbeta, dgamma, rows + across, rows + (across ^ 2), PRODUCT - CHANGE, factors, at.lane);
+    }
+    // acc = change gamma + mean + along x, divided by scale; slope, which has that scale, becomes du.
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-      word factors[4], change[2][4], y[2][4];
-      take4(factors, gain[4 * c + at.t]);
+      word x[2][4], change[2][4], gains[2][4], rest[4];
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         const uint4* here = state + place + (4 * r + c) * 32;
-        take4(y[r], here[0]), take4(change[r], here[CHANGE]);
+        take4(x[r], here[0]), take4(change[r], here[CHANGE]), take4(gains[r], factors.gains[2 * c + r][at.lane]);
       }
+      take4(rest, factors.rests[c][at.lane]);
 #pragma unroll
       for (int p = 0; p < 4; p++) {
         int q = 4 * c + p;
-        set_mma(acc[q], change[0][p], change[1][p], fma2(y[0][p], along[0], mean[0]),
-                fma2(y[1][p], along[1], mean[1]), factors[p] & kept, one);
+        set_mma(acc[q], change[0][p], change[1][p], fma2(x[0][p], along[0], mean[0]),
+                fma2(x[1][p], along[1], mean[1]), gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
+        mma(acc[q], change[0][p], change[1][p], rest[p]);
 #pragma unroll
         for (int r = 0; r < 2; r++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
 #pragma unroll
@@ -287,8 +341,8 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
 #pragma unroll
     for (int r = 0; r < 2; r++) {
 #pragma unroll
-      for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
-      if (16 * tile + at.g + 8 * r < pairs) put(de + piece(16 * tile + at.g + 8 * r, at.t), x[r]);
+      for (int q = 0; q < 16; q++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
+      if (16 * tile + at.g + 8 * r < pairs) put(de + piece(16 * tile + at.g + 8 * r, at.t), slope[r]);
     }
   }
   __syncthreads();

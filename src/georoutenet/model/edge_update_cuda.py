@@ -13,14 +13,21 @@ from torch import Tensor
 from georoutenet.model import native
 from georoutenet.model.native import MATRIX, TILE, Kernel
 
-# As many warps as the registers of a multiprocessor allow.
+# As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
 FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE, groups=True)
-BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * 3 * TILE, groups=True)
+BACKWARD = Kernel(
+    "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * 3 * TILE, groups=True
+)
+BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=7, shared=2 * MATRIX + 7 * 3 * TILE)
+
+
+def _backward_kernel(e: Tensor) -> Kernel:
+    return BACKWARD if native.hopper(e.device) else BACKWARD_ALONE
 
 
 def fits(e: Tensor) -> bool:
     """Whether the kernels take these states."""
-    return native.fits(e, FORWARD, BACKWARD)
+    return native.fits(e, FORWARD, _backward_kernel(e))
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +48,8 @@ def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tens
     e = saved[0]
     batch, m, n, d = e.shape
     de, du = torch.empty_like(e), torch.empty_like(e)
-    norms = e.new_empty((BACKWARD.count(saved), 2, d), dtype=torch.float32)
-    BACKWARD(*saved, grad, de, du, norms, m, n, batch * m * n)
+    kernel = _backward_kernel(e)
+    norms = e.new_empty((kernel.count(saved), 2, d), dtype=torch.float32)
+    kernel(*saved, grad, de, du, norms, m, n, batch * m * n)
     dgamma, dbeta = norms.sum(0)
     return de, du, dgamma, dbeta
