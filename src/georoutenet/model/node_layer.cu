@@ -318,16 +318,19 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
       for (int q = 0; q < 16; q++)
 #pragma unroll
         for (int k = 0; k < 4; k++) acc[q][k] += vector[OUTPUT + feature_of(q, at.t) + k % 2];
-      word product[2][16] = {};
-#pragma unroll 1
-      for (int quarter = 0; quarter < 4; quarter++) {
-        float both[16][4];
+      float both[16][4];
+      auto biases = [&](int quarter) {
 #pragma unroll
         for (int q = 0; q < 16; q++)
 #pragma unroll
           for (int k = 0; k < 4; k++)
             both[q][k] = vector[(q < 8 ? GATE : VALUE) + 64 * quarter + feature_of(q % 8, at.t) + k % 2];
-        stream.multiply(both, x);
+      };
+      biases(0);
+      stream.multiply(both, x);
+      word product[2][16] = {};
+#pragma unroll 1
+      for (int quarter = 0; quarter < 4; quarter++) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
 #pragma unroll
@@ -350,7 +353,13 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
             to[32] = make_uint4(w[1][0], w[1][1], w[1][2], w[1][3]);
           }
         }
-        if (quarter % 2) stream.multiply(acc, product);
+        if (quarter % 2) stream.begin(acc, product, [] {});
+        if (quarter < 3) {
+          biases(quarter + 1);
+          stream.begin(both, x, [] {});
+          finish(both, x);
+        }
+        finish(acc, product);
       }
     }
 #pragma unroll
