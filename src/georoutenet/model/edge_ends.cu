@@ -22,18 +22,7 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
   extern __shared__ uint4 shared[];
   __shared__ float half_last[WIDTH];
   Lane at;
-  // Everything negative: the sign of minus the hidden unit says whether it is on, and zero is not.
-  fill(shared, weight);
-  fill_vector(shared + FRAGMENTS, bias, -1.0f);
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) half_last[f] = -0.5f * last[f];
-  __syncthreads();
-  for (int k = threadIdx.x; k < 4 * FRAGMENTS; k += blockDim.x) ((word*)shared)[k] ^= 0x80008000u;
-  publish();
-  __syncthreads();
-  Matrix map = matrix_in(shared), biases = narrow_in(shared + FRAGMENTS);
   uint4* next = shared + FRAGMENTS + NARROW + threadIdx.x / 32 * 256 + at.lane;
-  UnitRow unit(at.t);
-  float constant = offset[0];
   auto fetch = [&](int tile) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -45,6 +34,17 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
   };
   Tiles mine(pairs);
   if (mine.first < mine.last) fetch(mine.first);
+  // Everything negative: the sign of minus the hidden unit says whether it is on, and zero is not.
+  fill(shared, weight);
+  fill_vector(shared + FRAGMENTS, bias, -1.0f);
+  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) half_last[f] = -0.5f * last[f];
+  __syncthreads();
+  for (int k = threadIdx.x; k < 4 * FRAGMENTS; k += blockDim.x) ((word*)shared)[k] ^= 0x80008000u;
+  publish();
+  __syncthreads();
+  Matrix map = matrix_in(shared), biases = narrow_in(shared + FRAGMENTS);
+  UnitRow unit(at.t);
+  float constant = offset[0];
   for (int tile = mine.first; tile < mine.last; tile += LOGIT_FORWARD_WARPS) {
     float acc[16][4];
     word x[2][16];

@@ -56,20 +56,27 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   __shared__ float of_warp[8];
   uint4 *states = shared + FRAGMENTS, *changes = states + STAGES * (PIECES + ONES);  // two of the latter
   Lane at;
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    int lane = k % 32, unit = 32 * (k / 32 % 4) + 8 * (lane % 4), f = feature(k / 128, lane / 4);
-    word w[4];
-#pragma unroll
-    for (int p = 0; p < 4; p++)
-      w[p] = pack(low(weight[(unit + 2 * p) * WIDTH + f]) * last[unit + 2 * p],
-                  low(weight[(unit + 2 * p + 1) * WIDTH + f]) * last[unit + 2 * p + 1]);
-    place(shared, k, make_uint4(w[0], w[1], w[2], w[3]));
+  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4 % 2;
+  int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x, tile = blockIdx.x, stage = 0, which = 0;
+  if (warp >= 8) {
+    fetch(states, e, ROWS * tile, pairs);
+    fetch(states + PIECES + ONES, e, ROWS * (tile + step), pairs);
   }
+  transfer(
+      FRAGMENTS,
+      [&](int k) {
+        int lane = k % 32, unit = 32 * (k / 32 % 4) + 8 * (lane % 4), f = feature(k / 128, lane / 4);
+        word w[4];
+#pragma unroll
+        for (int p = 0; p < 4; p++)
+          w[p] = pack(low(weight[(unit + 2 * p) * WIDTH + f]) * last[unit + 2 * p],
+                      low(weight[(unit + 2 * p + 1) * WIDTH + f]) * last[unit + 2 * p + 1]);
+        return make_uint4(w[0], w[1], w[2], w[3]);
+      },
+      [&](int k, uint4 v) { place(shared, k, v); });
   for (int stage = 0; stage < STAGES; stage++) fill_ones(states + stage * (PIECES + ONES) + PIECES);
   publish();
   __syncthreads();
-  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4 % 2;
-  int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x, tile = blockIdx.x, stage = 0, which = 0;
   float* share = shares + (size_t)blockIdx.x * LOGIT_SHARE;
 
   if (warp < 8) {  // rows
@@ -128,8 +135,6 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
     share[LOGIT_SHARE - 4] = sum;
   } else {
     float total[17][4] = {};
-    fetch(states, e, ROWS * tile, pairs);
-    fetch(states + PIECES + ONES, e, ROWS * (tile + step), pairs);
     for (; tile < tiles; tile += step, which ^= 1) {
       wait_for_copies<1>();
       publish();
@@ -177,11 +182,19 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   uint4 *first = shared + FRAGMENTS, *changes = first + 2 * NARROW, *hidden = changes + STAGES * PIECES;
   uint4 *left = hidden + PIECES + ONES, *beside = left + PIECES;
   Lane at;
-  for (int k = threadIdx.x; k < 4 * FRAGMENTS; k += blockDim.x) {  // the second weight, its outs as they come
-    int out = k / 512 * 8 + k % 4 * 2;
-    const unsigned short* w = weight2 + out * WIDTH + feature(k / 32 % 16, k % 32 / 4);
-    ((word*)shared)[k] = w[0] | (word)w[WIDTH] << 16;
+  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4 % 2;
+  int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x, tile = blockIdx.x, stage = 0;
+  if (warp >= 8) {
+    fetch(changes, grad, ROWS * tile, pairs);
+    fetch(changes + PIECES, grad, ROWS * (tile + step), pairs);
   }
+  transfer<8>(  // the second weight, its outs as they come
+      4 * FRAGMENTS,
+      [&](int k) {
+        const unsigned short* w = weight2 + (k / 512 * 8 + k % 4 * 2) * WIDTH + feature(k / 32 % 16, k % 32 / 4);
+        return w[0] | (word)w[WIDTH] << 16;
+      },
+      [&](int k, word w) { ((word*)shared)[k] = w; });
   // Half of the first product and half of its bias: SiLU wants no more.
   fill_narrow(first, [&](int f, int in) {
     const unsigned short* w = weight1 + f * BASES + in;
@@ -194,8 +207,6 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   fill_ones(beside + 6 * PITCH);
   publish();
   __syncthreads();
-  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4 % 2;
-  int tiles = (pairs + ROWS - 1) / ROWS, step = gridDim.x, tile = blockIdx.x, stage = 0;
   // The two groups of rows take turns, so that one computes while the other multiplies. Each waits until its places are
   // free and its gradients here (barriers 1 and 2), and says when its rows are there (3 and 4).
   constexpr int MEETING = HALF + HALF / 2;
@@ -277,8 +288,6 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   }
 
   float total[17][4] = {}, narrow[7][4] = {};
-  fetch(changes, grad, ROWS * tile, pairs);
-  fetch(changes + PIECES, grad, ROWS * (tile + step), pairs);
   wait_for_copies<1>();
   publish();
   if (tile < tiles) arrive(1, MEETING), arrive(2, MEETING);

@@ -28,22 +28,41 @@ __device__ __forceinline__ void place(uint4* matrix, int k, uint4 v) {
   matrix[k] = v;
 #endif
 }
+// The block's threads write(k, read(k)) for all k < count, several reads on their way at a time.
+template <int BATCH = 4, class Read, class Write>
+__device__ __forceinline__ void transfer(int count, Read read, Write write) {
+  for (int first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
+    decltype(read(0)) v[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) v[i] = read(min(first + i * (int)blockDim.x, count - 1));
+#pragma unroll
+    for (int i = 0; i < BATCH; i++)
+      if (first + i * (int)blockDim.x < count) write(first + i * (int)blockDim.x, v[i]);
+  }
+}
 // x W^T: operand fragments of W as stored (out, in).
 __device__ void fill(uint4* fragments, const unsigned short* weight) {
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    int lane = k % 32, c = k / 32 % 4, q = k / 128;
-    place(fragments, k, *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4)));
-  }
+  transfer(
+      FRAGMENTS,
+      [&](int k) {
+        int lane = k % 32, c = k / 32 % 4, q = k / 128;
+        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+      },
+      [&](int k, uint4 v) { place(fragments, k, v); });
 }
 // x W
 __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) {
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    int lane = k % 32, c = k / 32 % 4, q = k / 128;
-    const unsigned short* column = weight + (32 * c + 8 * (lane % 4)) * WIDTH + feature(q, lane / 4);
-    word w[4];
-    for (int p = 0; p < 4; p++) w[p] = column[2 * p * WIDTH] | (word)column[(2 * p + 1) * WIDTH] << 16;
-    place(fragments, k, make_uint4(w[0], w[1], w[2], w[3]));
-  }
+  transfer(
+      FRAGMENTS,
+      [&](int k) {
+        int lane = k % 32, c = k / 32 % 4, q = k / 128;
+        const unsigned short* column = weight + (32 * c + 8 * (lane % 4)) * WIDTH + feature(q, lane / 4);
+        word w[4];
+#pragma unroll
+        for (int p = 0; p < 4; p++) w[p] = column[2 * p * WIDTH] | (word)column[(2 * p + 1) * WIDTH] << 16;
+        return make_uint4(w[0], w[1], w[2], w[3]);
+      },
+      [&](int k, uint4 v) { place(fragments, k, v); });
 }
 __device__ __forceinline__ void clear(float (&acc)[16][4]) {
 #pragma unroll
@@ -135,24 +154,27 @@ __device__ __forceinline__ void scatter(word (&v)[32], int g) {
 
 // A matrix of 16 ins and 128 outs, in the tiles' order: read(out, in) is the word of ins in and in + 1.
 constexpr int NARROW = 256;  // of 16 bytes
+__device__ __forceinline__ void place_narrow(uint4* matrix, int k, word w) {
+#ifdef HOPPER
+  ((word*)matrix)[k] = w;
+#else
+  ((word*)matrix)[k % 512 * 2 + k / 512] = w;
+#endif
+}
 template <class Read>
 __device__ void fill_narrow(uint4* matrix, Read read) {
-  for (int k = threadIdx.x; k < 4 * NARROW; k += blockDim.x) {
-    int half = k / 512, q = k / 32 % 16, lane = k % 32;
-    word w = read(feature(q, lane / 4), 8 * half + 2 * (lane % 4));
-#ifdef HOPPER
-    ((word*)matrix)[k] = w;
-#else
-    ((word*)matrix)[k % 512 * 2 + half] = w;
-#endif
-  }
+  transfer(
+      4 * NARROW, [&](int k) { return (word)read(feature(k / 32 % 16, k % 32 / 4), k / 512 * 8 + k % 4 * 2); },
+      [&](int k, word w) { place_narrow(matrix, k, w); });
 }
 // A vector as such a matrix: the product with a `UnitRow` is the vector, in three parts to the last bit of it.
 __device__ void fill_vector(uint4* matrix, const float* vector, float factor) {
-  fill_narrow(matrix, [&](int f, int in) {
-    float v = factor * vector[f], a = low(pack(v, 0.0f)), b = low(pack(v - a, 0.0f));
-    return in == 0 ? pack(a, b) : in == 2 ? pack(v - a - b, 0.0f) : 0;
-  });
+  transfer(
+      4 * NARROW, [&](int k) { return factor * vector[feature(k / 32 % 16, k % 32 / 4)]; },
+      [&](int k, float v) {
+        float a = low(pack(v, 0.0f)), b = low(pack(v - a, 0.0f));
+        place_narrow(matrix, k, k >= 512 || k % 4 > 1 ? 0 : k % 4 ? pack(v - a - b, 0.0f) : pack(a, b));
+      });
 }
 // Its rows as a left operand: words of the first and of the last 8 ins, which products on their way want to stay.
 struct UnitRow {
