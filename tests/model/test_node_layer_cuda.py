@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,28 +18,29 @@ from georoutenet.model.geometry import neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import linear_maps
 
-LAYERS = 3
 
-
-@pytest.fixture(scope="module", params=[2, 4], ids=["", "hopper"])
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Emulated]:
-    folder, warps = tmp_path_factory.mktemp("node_layer"), request.param
-    return warps, Emulated("node_layer.cu", folder, warps=warps, hopper=warps == 4)
-
-
-@pytest.fixture
-def _emulated(kernels: tuple[int, Emulated], monkeypatch: pytest.MonkeyPatch) -> None:
-    warps, emulated = kernels
-    monkeypatch.setattr(native, "hopper", lambda device: warps == 4)
+def put_in_place(emulated: Emulated, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "hopper", lambda device: warps > 2)
     monkeypatch.setattr(node_layer_cuda, "FORWARD", {warps: partial(emulated, "node_forward")})
     monkeypatch.setattr(node_layer_cuda, "BACKWARD", {warps: partial(emulated, "node_backward")})
     monkeypatch.setattr(node_layer_cuda, "_warps", lambda rows, device: warps)
 
 
-def make_net() -> GeoRouteNet:
+@pytest.fixture(scope="module", params=[2, 4], ids=["", "hopper"])
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Emulated, int]:
+    folder, warps = tmp_path_factory.mktemp("node_layer"), request.param
+    return Emulated("node_layer.cu", folder, warps=warps, hopper=warps > 2), warps
+
+
+@pytest.fixture
+def _emulated(kernels: tuple[Emulated, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(*kernels, monkeypatch)
+
+
+def make_net(layers: int = 3) -> GeoRouteNet:
     """A small tower whose weights are numbers of bfloat16, so that both sides have the same."""
     torch.manual_seed(0)
-    net = GeoRouteNet(PolicyConfig(layers=LAYERS))
+    net = GeoRouteNet(PolicyConfig(layers=layers))
     with torch.no_grad():
         for parameter in net.parameters():
             if parameter.dim() == 1:
@@ -52,7 +54,7 @@ def reference(net: GeoRouteNet, values: list[Tensor], edges: list[Tensor], first
     for number, layer in enumerate(net.layers):
         h = layer.node(layer.message(values[number], edges[number]), history)
         history.append(h)
-        following = [] if number == LAYERS - 1 else net.layers[number + 1].queries(h.dtype)
+        following = [] if number == len(net.layers) - 1 else net.layers[number + 1].queries(h.dtype)
         outputs += [h, *linear_maps(h, [*layer.ends(h.dtype), *following])]
     return outputs
 
@@ -73,18 +75,18 @@ def run(
 
 def in_kernels(net: GeoRouteNet, values: list[Tensor], edges: list[Tensor], first: Tensor) -> list[Tensor]:
     tower = node_layer_cuda.Tower(net, first)
-    return [x for k in range(LAYERS) for x in tower.layer(k, values[k], edges[k])]
+    return [x for k in range(len(values)) for x in tower.layer(k, values[k], edges[k])]
 
 
-def compare(batch: int, n: int, device: str) -> None:
+def compare(batch: int, n: int, layers: int, device: str = "cpu") -> None:
     torch.manual_seed(n)
     inputs = [
-        [torch.randn(batch, n, 128, device=device).bfloat16() for _ in range(LAYERS)],
-        [torch.randn(batch, n, 8, 128, device=device).bfloat16() for _ in range(LAYERS)],
+        [torch.randn(batch, n, 128, device=device).bfloat16() for _ in range(layers)],
+        [torch.randn(batch, n, 8, 128, device=device).bfloat16() for _ in range(layers)],
         [torch.randn(batch, n, 128, device=device).bfloat16()],
     ]
-    upstream = [torch.randn(batch, n, 128, device=device) for _ in range(6 * LAYERS - 3)]
-    net = make_net().to(device)
+    upstream = [torch.randn(batch, n, 128, device=device) for _ in range(6 * layers - 3)]
+    net = make_net(layers).to(device)
     found = run(net, in_kernels, inputs, upstream)
     wide = [[x.double() for x in part] for part in inputs]
     expected = run(net.double(), reference, wide, upstream)
@@ -100,9 +102,15 @@ def compare(batch: int, n: int, device: str) -> None:
 
 
 @pytest.mark.usefixtures("_emulated")
-@pytest.mark.parametrize(("batch", "n"), [(1, 5), (2, 17), (3, 16), (2, 40)])
-def test_against_the_layers(batch: int, n: int) -> None:
-    compare(batch, n, "cpu")
+@pytest.mark.parametrize(("batch", "n", "layers"), [(1, 5, 6), (2, 17, 1), (3, 16, 2), (2, 40, 3)])
+def test_against_the_layers(batch: int, n: int, layers: int) -> None:
+    compare(batch, n, layers)
+
+
+def test_two_groups_of_warps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows a block; one group has none in the last block."""
+    put_in_place(Emulated("node_layer.cu", tmp_path, warps=8, hopper=True), 8, monkeypatch)
+    compare(3, 47, 2)
 
 
 @pytest.mark.usefixtures("_emulated")
@@ -129,13 +137,15 @@ def test_scores_with_the_tower() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("hopper", [False, True])
-@pytest.mark.parametrize(("batch", "n"), [(1, 5), (3, 63), (64, 50), (512, 50)])
-def test_on_the_device(batch: int, n: int, hopper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("batch", "n", "layers"), [(1, 5, 6), (3, 63, 1), (64, 50, 6), (512, 50, 3)])
+def test_on_the_device(
+    batch: int, n: int, layers: int, hopper: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where four warps multiply together."""
     monkeypatch.setattr(native, "HOPPER", hopper)
     states = torch.empty(1, 128, dtype=torch.bfloat16, device="cuda")
     if native.hopper(states.device) != hopper or not node_layer_cuda.fits(
-        PolicyConfig(layers=LAYERS), states
+        PolicyConfig(layers=layers), states
     ):
         pytest.skip("no such CUDA kernels on this device")
-    compare(batch, n, "cuda")
+    compare(batch, n, layers, "cuda")

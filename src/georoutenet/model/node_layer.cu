@@ -149,19 +149,25 @@ struct Places {
 struct History {
   Places<PAST> states;
   int past;
-  // Calls use(l, r, row) for both of the lane's rows of each state; a row is on its way while the other one is used.
-  template <class Use>
+  // Calls use(l, r, row) for both of the lane's rows of each state; AHEAD states are on their way while one is used.
+  template <int AHEAD, class Use>
   __device__ __forceinline__ void visit(const int (&row)[2], int t, Use use) const {
-    word h[2][16];
+    word h[AHEAD][2][16];
 #pragma unroll
-    for (int r = 0; r < 2; r++) take(h[r], states.first + piece(row[r], t), 4);
+    for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        if (k < past) take(h[k][r], states[k] + piece(row[r], t), 4);
 #pragma unroll 1
-    for (int l = 0; l < past; l++)
+    for (int l = 0; l < past; l += AHEAD)
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        use(l, r, h[r]);
-        if (l + 1 < past) take(h[r], states[l + 1] + piece(row[r], t), 4);
-      }
+      for (int k = 0; k < AHEAD; k++)
+        if (l + k < past)
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            use(l + k, r, h[k][r]);
+            if (l + k + AHEAD < past) take(h[k][r], states[l + k + AHEAD] + piece(row[r], t), 4);
+          }
   }
 };
 // acc = normalized acc of row r; returns the scale.
@@ -293,7 +299,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 
   // Eqs. residual_attention and residual_mix.
   OfStates share = {{{-1e30f, -1e30f}, {-1e30f, -1e30f}}};
-  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) {
+  history.visit<3>(row, at.t, [&](int l, int r, const word(&h)[16]) {
     share.set(r, l, dot(x, h, r, at) * 0.08838834764831845f, at);  // 1 / sqrt(128)
   });
 #pragma unroll
@@ -308,7 +314,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
     if (inside[r]) shares[row[r] * 8 + at.t] = of[0], shares[row[r] * 8 + 4 + at.t] = of[1];
   }
   widen(acc, node);
-  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) { add(acc, h, r, share.get(r, l, at)); });
+  history.visit<1>(row, at.t, [&](int l, int r, const word(&h)[16]) { add(acc, h, r, share.get(r, l, at)); });
 
 #pragma unroll 1
   for (int norm = 0; norm < 2; norm++) {
@@ -503,7 +509,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   widen(acc, x);
 #pragma unroll 1
   for (int norm = 1; norm >= 0; norm--) {
-    keep(row[0]), keep(row[1]);  // addresses are cheaper to compute than to keep
     word y[2][16];
     if (norm == 1) {
       auto take_map = [&](const uint4* of_map) {
@@ -527,7 +532,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
       stream.multiply(inner, x, [&] { write(OF_OUTPUT, x); });
 #pragma unroll 1
       for (int half = 0; half < 2; half++) {
-        keep(row[0]), keep(row[1]);
         wait_for_copies();
         word of_gate[2][16], of_value[2][16];
 #pragma unroll
@@ -596,7 +600,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
 #pragma unroll
     for (int k = 0; k < 2; k++) share.of[r][k] = shares[row[r] * 8 + 4 * k + at.t];
   narrow(x, acc);
-  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
+  history.visit<3>(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float(&of)[2] = score.of[r];
@@ -606,7 +610,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   }
   float inner[16][4];
   clear(inner);
-  history.visit(row, at.t, [&](int l, int r, const word(&h)[16]) {
+  history.visit<1>(row, at.t, [&](int l, int r, const word(&h)[16]) {
     float mine = share.get(r, l, at), change = score.get(r, l, at);
     add(inner, h, r, change);
     word share2 = pack(mine, mine), change2 = pack(change, change);
