@@ -14,15 +14,35 @@ struct Share {
     last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
   }
 };
-// x W^T / 2. STRAIGHT: word q of x has features 8 q + 2 t + (0, 1), as `load_matrices` delivers them.
-template <bool STRAIGHT>
+// x W^T / 2
 __device__ void fill_half(uint4* fragments, const unsigned short* weight) {
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
     int lane = k % 32, c = k / 32 % 4, q = k / 128;
-    const word* row = (const word*)(weight + feature(q, lane / 4) * WIDTH + 32 * c) + lane % 4 * (STRAIGHT ? 1 : 4);
-    word w[4];
-    for (int p = 0; p < 4; p++) w[p] = mul2(row[p * (STRAIGHT ? 4 : 1)], HALF);
-    place(fragments, k, make_uint4(w[0], w[1], w[2], w[3]));
+    uint4 v = *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+    place(fragments, k, make_uint4(mul2(v.x, HALF), mul2(v.y, HALF), mul2(v.z, HALF), mul2(v.w, HALF)));
+  }
+}
+// A tile in shared memory: where a row has a piece of 16 bytes. None of these share banks: eight pieces of a row, four
+// of two rows each, one of eight rows each.
+__device__ __forceinline__ int place_in_tile(int row, int piece) {
+  int lower = row % 8;
+  return row / 8 * 128 + piece / 4 * 32 + (4 * lower + piece % 4 ^ lower / 2 ^ piece / 4 % 2 * 4);
+}
+// The same for the piece 4 c further, c from 0.
+__device__ __forceinline__ int further(int place, int c) { return 32 * c + (c % 2 ? place ^ 4 : place); }
+// A tile on its way there, zeros beyond the last row: whole lines of memory at a time.
+__device__ __forceinline__ void fetch(uint4* to, const uint4* from, int tile, int rows, int lane) {
+  int left = rows - 16 * tile - lane / 16, place = place_in_tile(lane / 16, lane % 16);
+  from += (size_t)tile * 256 + lane;
+#pragma unroll
+  for (int k = 0; k < 8; k++) copy16(to + k / 4 * 128 + k % 4 * 8 + (place ^ k % 4), from + 32 * k, 2 * k < left);
+}
+// The thread's row, as `take` does from memory.
+__device__ __forceinline__ void take_from_tile(word (&x)[16], const uint4* row, int place) {
+#pragma unroll
+  for (int c = 0; c < 4; c++) {
+    uint4 v = row[further(place, c)];
+    x[4 * c] = v.x, x[4 * c + 1] = v.y, x[4 * c + 2] = v.z, x[4 * c + 3] = v.w;
   }
 }
 // Division by a number, rounded down, of what is not negative.
@@ -73,20 +93,13 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   __shared__ float4 norm[WIDTH / 2];  // gamma, gamma, beta, beta of word q of lane t
   __shared__ Ends ends;
   Lane at;
-  uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * 256 + at.lane;
-  auto fetch = [&](int tile) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const uint4* row = e + piece(min(16 * tile + at.g + 8 * r, pairs - 1), at.t);
-#pragma unroll
-      for (int c = 0; c < 4; c++) copy16(next + (4 * r + c) * 32, row + 4 * c);
-    }
-    commit_copies();
-  };
+  uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * 256;
+  int place = place_in_tile(at.g, at.t);
   Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
-  if (tile < share.last) fetch(tile);
-  fill_half<false>(shared, weight);
+  if (tile < share.last) fetch(next, e, tile, pairs, at.lane);
+  commit_copies();
+  fill_half(shared, weight);
   for (int k = threadIdx.x; k < WIDTH / 2; k += blockDim.x) {
     int f = feature(k / 4, 2 * (k % 4));
     norm[k] = make_float4(gamma[f], gamma[f + 1], beta[f], beta[f + 1]);
@@ -101,10 +114,13 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     word x[2][16];
     ends.take(acc, tile, at, half, source, target);
     wait_for_copies();
-    take(x[0], next, 32);
-    take(x[1], next + 128, 32);
+    __syncwarp();
+    take_from_tile(x[0], next, place);
+    take_from_tile(x[1], next + 128, place);
     start(acc, x, map);
-    if (tile + UPDATE_FORWARD_WARPS < share.last) fetch(tile + UPDATE_FORWARD_WARPS);
+    __syncwarp();
+    if (tile + UPDATE_FORWARD_WARPS < share.last) fetch(next, e, tile + UPDATE_FORWARD_WARPS, pairs, at.lane);
+    commit_copies();
     finish(acc, x);
     float sum[4] = {}, square[4] = {};  // of row g, and again; of row g + 8, and again
 #pragma unroll
@@ -174,22 +190,23 @@ struct Factors {
     }
   }
 };
-// Sums over the rows of two tiles in shared memory, the second one `apart` from the first: lane (g, t) has features
-// 16 column + g + (0, 8) of column 2 t and of column 2 t + 1. A lane gives the addresses of its rows of 8 features.
-__device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4], const uint4* even, const uint4* odd,
-                                            int apart, const Factors& factors, int lane) {
+// Sums over the rows of two tiles, the second one with its lower eight rows only: lane (g, t) has features
+// 16 column + g + (0, 8) of column 2 t and of column 2 t + 1.
+__device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4], const uint4* tile, const uint4* half,
+                                            const Factors& factors, int lane) {
+  int matrix = lane / 8, row = lane % 8;
+  int both = place_in_tile(row + matrix / 2 * 8, matrix % 2), four = place_in_tile(row, matrix);
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
+  for (int c = 0; c < 4; c++) {
     word x[4], y[4], here[4];
-    take4(here, factors.columns[k][lane]);
-    load_transposed(x, even + k * 32);
-    load_transposed(y, even + apart + k * 32);
-    mma(total, x[0], x[1], x[2], x[3], here[0], here[1]);
-    mma(other, y[0], y[1], y[2], y[3], here[0], here[1]);
-    load_transposed(x, odd + k * 32);
-    load_transposed(y, odd + apart + k * 32);
-    mma(total, x[0], x[1], x[2], x[3], here[2], here[3]);
-    mma(other, y[0], y[1], y[2], y[3], here[2], here[3]);
+    take4(here, factors.columns[c][lane]);
+    load_transposed(y, half + further(four, c));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      load_transposed(x, tile + further(both ^ 2 * h, c));
+      mma(total, x[0], x[1], x[2], x[3], here[2 * h], here[2 * h + 1]);
+      mma(other, y[2 * h], y[2 * h + 1], here[2 * h]);
+    }
   }
 }
 // total[0] + total[3] += the sum over four words of x, each times the gain of its feature.
@@ -205,45 +222,30 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
   __shared__ Ends ends;
   __shared__ Factors factors;
   Lane at;
-  // Three tiles for each warp: states, later the norm's results; gradients; products of both. Pieces of 16 bytes lie
-  // such that neither eight of two rows nor eight of one column share banks.
+  // For each warp two tiles and a half: states, later the norm's results; gradients; products of both.
   constexpr int CHANGE = 256, PRODUCT = 512;
-  uint4* state = shared + 2 * FRAGMENTS + threadIdx.x / 32 * 768;
-  int place = 4 * at.g + (at.t ^ at.g / 2);
-  auto fetch = [&](int tile) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      int row = 16 * tile + at.g + 8 * r;
-      size_t from = piece(min(row, pairs - 1), at.t);
-      uint4* to = state + place + 128 * r;
-#pragma unroll
-      for (int c = 0; c < 4; c++) {
-        copy16(to + c * 32, e + from + 4 * c);
-        copy16(to + CHANGE + c * 32, grad + from + 4 * c, row < pairs);
-      }
-    }
+  uint4* state = shared + 2 * FRAGMENTS + threadIdx.x / 32 * 640;
+  int place = place_in_tile(at.g, at.t);
+  auto fetch_both = [&](int tile) {
+    fetch(state, e, tile, pairs, at.lane);
+    fetch(state + CHANGE, grad, tile, pairs, at.lane);
     commit_copies();
   };
   Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
-  if (tile < share.last) fetch(tile);
-  fill_half<true>(shared, weight);
+  if (tile < share.last) fetch_both(tile);
+  fill_half(shared, weight);
   fill_transposed(shared + FRAGMENTS, weight);
   factors.set(gamma, at);
   if (threadIdx.x == 0) ends.set(m, n, pairs);
   publish();
   __syncthreads();
   Matrix map = matrix_in(shared), transposed = matrix_in(shared + FRAGMENTS);
-  // Where a lane finds its row of four 8 x 8 matrices: rows 0 to 7 and 8 to 15 of a column of 16 bytes, then of the
-  // next; or both columns of rows 0 to 7, then of rows 8 to 15.
-  int matrix = at.lane / 8, row = at.lane % 8;
-  int down = matrix % 2 * 128 + 4 * row + (matrix / 2 ^ row / 2);
-  int across = matrix / 2 * 128 + 4 * row + (matrix % 2 ^ row / 2);
   float dgamma[4] = {}, dbeta[4] = {};
   word half = diagonal(at) & HALF;
   for (; tile < share.last; tile += UPDATE_BACKWARD_WARPS) {
     float acc[16][4], scale[2], shift[2];
-    word slope[2][16], mean[2], along[2];
+    word x[2][16], slope[2][16], mean[2], along[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int row = min(16 * tile + at.g + 8 * r, pairs - 1);
@@ -252,16 +254,9 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     ends.take(acc, tile, at, half, source, target);
     wait_for_copies();
     __syncwarp();
-    {
-      word x[2][16];
-#pragma unroll
-      for (int k = 0; k < 8; k++) {
-        word four[4];
-        load_matrices(four, state + k / 2 * 32 + (k % 2 ? down ^ 2 : down));
-        x[0][2 * k] = four[0], x[1][2 * k] = four[1], x[0][2 * k + 1] = four[2], x[1][2 * k + 1] = four[3];
-      }
-      multiply(acc, x, map);
-    }
+    take_from_tile(x[0], state, place);
+    take_from_tile(x[1], state + 128, place);
+    multiply(acc, x, map);
     // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers. Beyond the
     // last pair they are not needed.
     bool any = 16 * tile < pairs;
@@ -269,34 +264,39 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
       float sum[2][4] = {}, product[2][4] = {};
       word scale2[2], shift2[2];
 #pragma unroll
-      for (int r = 0; r < 2; r++) scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift[r], shift[r]);
+      for (int r = 0; r < 2; r++) {
+        scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift[r], shift[r]);
+        scale[r] *= 0.5f;
+      }
 #pragma unroll
       for (int c = 0; c < 4; c++) {
         uint2 gain = factors.gain[8 * c + 2 * at.t + at.g % 2];
+        uint4* here = state + further(place, c);
+        word by[2][4];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-          uint4* here = state + place + (4 * r + c) * 32;
-          float half_scale = 0.5f * scale[r];
-          word x[4], change[4], by[4];
-          take4(x, here[0]), take4(change, here[CHANGE]);
+          word change[4], y[4];
+          take4(change, here[CHANGE + 128 * r]);
 #pragma unroll
           for (int p = 0; p < 4; p++) {
+            int q = 4 * c + p;
             float silu[2], s[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-              float u = acc[4 * c + p][2 * r + h], t = tangent(u);
+              float u = acc[q][2 * r + h], t = tangent(u);
               silu[h] = fmaf(u, t, u);
-              s[h] = fmaf(silu[h], fmaf(t, -half_scale, half_scale), fmaf(t, half_scale, half_scale));
+              s[h] = fmaf(silu[h], fmaf(t, -scale[r], scale[r]), fmaf(t, scale[r], scale[r]));
             }
-            slope[r][4 * c + p] = pack(s[0], s[1]);
-            x[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[p], scale2[r], shift2[r]));
-            by[p] = mul2(change[p], x[p]);
+            slope[r][q] = pack(s[0], s[1]);
+            y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[r][q], scale2[r], shift2[r]));
+            by[r][p] = mul2(change[p], y[p]);
           }
           add_row(sum[r], change, gain);
-          add_row(product[r], by, gain);
-          here[0] = make_uint4(x[0], x[1], x[2], x[3]);
-          here[PRODUCT] = make_uint4(by[0], by[1], by[2], by[3]);
+          add_row(product[r], by[r], gain);
+          here[128 * r] = make_uint4(y[0], y[1], y[2], y[3]);
         }
+        here[PRODUCT] = make_uint4(add2(by[0][0], by[1][0]), add2(by[0][1], by[1][1]), add2(by[0][2], by[1][2]),
+                                   add2(by[0][3], by[1][3]));
       }
 #pragma unroll
       for (int r = 0; r < 2; r++) {
@@ -305,25 +305,25 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
       }
     }
     __syncwarp();
-    if (any) {
-      const uint4* rows = state + CHANGE;
-      add_columns(dbeta, dgamma, rows + across, rows + (across ^ 2), PRODUCT - CHANGE, factors, at.lane);
-    }
-    // acc = change gamma + mean + along x, divided by scale; slope, which has that scale, becomes du.
+    if (any) add_columns(dbeta, dgamma, state + CHANGE, state + PRODUCT, factors, at.lane);
+#pragma unroll
+    for (int r = 0; r < 2; r++) scale[r] *= 2;
+    // acc = change gamma + mean + along y, divided by scale; slope, which has that scale, becomes du.
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-      word x[2][4], change[2][4], gains[2][4], rest[4];
+      const uint4* here = state + further(place, c);
+      word y[2][4], change[2][4], gains[2][4], rest[4];
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        const uint4* here = state + place + (4 * r + c) * 32;
-        take4(x[r], here[0]), take4(change[r], here[CHANGE]), take4(gains[r], factors.gains[2 * c + r][at.lane]);
+        take4(y[r], here[128 * r]), take4(change[r], here[CHANGE + 128 * r]);
+        take4(gains[r], factors.gains[2 * c + r][at.lane]);
       }
       take4(rest, factors.rests[c][at.lane]);
 #pragma unroll
       for (int p = 0; p < 4; p++) {
         int q = 4 * c + p;
-        set_mma(acc[q], change[0][p], change[1][p], fma2(x[0][p], along[0], mean[0]),
-                fma2(x[1][p], along[1], mean[1]), gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
+        set_mma(acc[q], change[0][p], change[1][p], fma2(y[0][p], along[0], mean[0]),
+                fma2(y[1][p], along[1], mean[1]), gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
         mma(acc[q], change[0][p], change[1][p], rest[p]);
 #pragma unroll
         for (int r = 0; r < 2; r++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
@@ -332,7 +332,7 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
       }
     }
     __syncwarp();
-    if (tile + UPDATE_BACKWARD_WARPS < share.last) fetch(tile + UPDATE_BACKWARD_WARPS);
+    if (tile + UPDATE_BACKWARD_WARPS < share.last) fetch_both(tile + UPDATE_BACKWARD_WARPS);
     start(acc, slope, transposed);
 #pragma unroll
     for (int r = 0; r < 2; r++)

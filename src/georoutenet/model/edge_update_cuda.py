@@ -16,9 +16,9 @@ from georoutenet.model.native import MATRIX, TILE, Kernel
 # As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
 FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE, groups=True)
 BACKWARD = Kernel(
-    "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * 3 * TILE, groups=True
+    "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * (5 * TILE // 2), groups=True
 )
-BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=7, shared=2 * MATRIX + 7 * 3 * TILE)
+BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
 
 
 def _backward_kernel(e: Tensor) -> Kernel:
