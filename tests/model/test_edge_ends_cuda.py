@@ -104,3 +104,29 @@ def test_a_unit_at_zero_is_off(kernels: Kernels) -> None:
     )
     # Feature 7 = 4 + 3: byte 3 of lane 0, second from the top.
     assert on.tolist() == [[1 << 30, 0, 0, 0]] * pairs
+
+
+def test_totals_of_many_shares(kernels: Kernels) -> None:
+    """As many as a GPU has multiprocessors, and more than a block of the emulator has warps."""
+    torch.manual_seed(0)
+    d, parts = 128, 37
+    shares = torch.randn(parts, edge_ends_cuda.LOGIT_SHARE)
+    weight, (bias, last) = torch.randn(d, d).bfloat16(), torch.randn(2, d)
+    found = [x.fill_(torch.nan) for x in edge_ends_cuda.logit_gradients(last)]
+    rows = edge_ends_cuda.LOGIT_TOTALS_ROWS
+    kernels.forward("logit_totals", shares, weight, bias, last, *found, parts, blocks=rows)
+    sums = shares.double().sum(0)
+    product, count = sums[: d * d].view(d, d), sums[d * d : d * d + d]
+    of_last = (weight * product).sum(1) + bias * count
+    exact = (last.unsqueeze(1) * product, last * count, of_last, sums[d * d + d : d * d + d + 1])
+    assert all(off(a, b) < 1e-6 for a, b in zip(found, exact, strict=True))
+
+    shares = torch.randn(parts, edge_ends_cuda.EMBEDDING_SHARE)
+    gradients = edge_ends_cuda.embedding_gradients(torch.tensor(0.1))
+    rows = edge_ends_cuda.EMBEDDING_TOTALS_ROWS
+    kernels.forward("embedding_totals", shares, *gradients, parts, blocks=rows)
+    weight2, weight1, bias1, bias2, centers, widths = (
+        shares.double().sum(0).split([d * d, 16 * d, d, d, 16, 8])
+    )
+    exact = (centers, widths.sum(), weight1.view(16, d).t(), bias1, weight2.view(d, d), bias2)
+    assert all(off(a, b) < 1e-6 for a, b in zip(gradients, exact, strict=True))

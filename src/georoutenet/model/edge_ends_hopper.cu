@@ -221,16 +221,15 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     };
     read(tile);
     for (; tile < tiles; tile += step) {
-      float now[2] = {next[0], next[1]};
-      word basis[4];
-      auto away = [&](int k) {  // from bases 2 t and 2 t + 1 of row k % 2, or 8 more
-        float2 c = center[at.t + k / 2 * 4];
-        return make_float2(fmaf(now[k % 2], scale, c.x), fmaf(now[k % 2], scale, c.y));
-      };
+      word basis[4], moments[2][4];
 #pragma unroll
       for (int k = 0; k < 4; k++) {
-        float2 x = away(k);
-        basis[k] = pack(power2(-x.x * x.x), power2(-x.y * x.y));
+        float2 c = center[at.t + k / 2 * 4];  // of bases 2 t and 2 t + 1 or 8 more, row k % 2
+        float x = fmaf(next[k % 2], scale, c.x), y = fmaf(next[k % 2], scale, c.y);
+        float a = power2(-x * x), b = power2(-y * y);
+        basis[k] = pack(a, b);
+        a *= x, b *= y;
+        moments[0][k] = pack(a, b), moments[1][k] = pack(a * x, b * y);
       }
       float acc[16][4];
       before_products();
@@ -238,9 +237,14 @@ embedding_backward(const float* distance, const float* centers, const float* ban
       start_mma(acc, basis[0], basis[1], basis[2], basis[3], map);
       commit_products();
       read(tile + step);
+      barrier(1 + group, MEETING);
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        word* to = (word*)(beside + place_of(16 * warp + at.g + k % 2 * 8, k / 2)) + at.t;
+        to[0] = basis[k], to[2 * 4 * PITCH] = moments[0][k], to[4 * 4 * PITCH] = moments[1][k];
+      }
       wait_for_products();
       hold(acc);
-      barrier(1 + group, MEETING);
       word slope[2][16];
 #pragma unroll
       for (int c = 0; c < 4; c++)
@@ -254,7 +258,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
             for (int h = 0; h < 2; h++) {
               float half = acc[4 * c + p][2 * r + h], t = tangent(half), sigma = fmaf(0.5f, t, 0.5f);
               y[h] = fmaf(half, t, half);
-              d[h] = fmaf(sigma, fmaf(-half, t, half), sigma);
+              d[h] = sigma + fmaf(-y[h], sigma, y[h]);
             }
             x[p] = pack(y[0], y[1]), slope[r][4 * c + p] = pack(d[0], d[1]);
           }
@@ -266,13 +270,6 @@ embedding_backward(const float* distance, const float* centers, const float* ban
 #pragma unroll
       for (int k = 1; k < 8; k++) start_mma<true, false>(acc, rows + 2 * k * PITCH, second + k * (32 * 128 / 16));
       commit_products();
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        word* to = (word*)(beside + k / 2 * PITCH + 16 * warp + at.g + k % 2 * 8) + at.t;
-        float2 x = away(k);
-        float a = low(basis[k]) * x.x, b = high(basis[k]) * x.y;
-        to[0] = basis[k], to[2 * 4 * PITCH] = pack(a, b), to[4 * 4 * PITCH] = pack(a * x.x, b * x.y);
-      }
       wait_for_products();
       hold(acc);
 #pragma unroll
