@@ -119,11 +119,13 @@ def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kernels", ["cuda", "triton"])
+@pytest.mark.parametrize("kernels", ["cuda", "cuda, each warp", "triton"])
 def test_ends_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from georoutenet.model import edge_ends_cuda, native
 
     states = torch.empty(1, 128, dtype=torch.bfloat16, device="cuda")
+    if kernels == "cuda, each warp":
+        monkeypatch.setattr(native, "HOPPER", False)
     if kernels == "triton":
         monkeypatch.setattr(native, "fits", lambda *_: False)
     elif not (edge_ends_cuda.embedding_fits(states, 16) and edge_ends_cuda.logit_fits(states)):

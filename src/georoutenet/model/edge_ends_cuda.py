@@ -51,20 +51,22 @@ LOGIT_TOTALS = Kernel("edge_ends.cu", "logit_totals", warps=16, shared=0)
 
 def embedding_fits(states: Tensor, bases: int) -> bool:
     """Whether the embedding's kernels give such states from so many bases."""
-    kernels = EMBEDDING_FORWARD, _embedding_backward(states.device), EMBEDDING_TOTALS
+    kernels = EMBEDDING_FORWARD, embedding_backward_kernel(states.device), EMBEDDING_TOTALS
     return bases == BASES and native.fits(states, *kernels)
 
 
-def _embedding_backward(device: torch.device) -> Kernel:
+def embedding_backward_kernel(device: torch.device) -> Kernel:
+    """The one for this device."""
     return EMBEDDING_BACKWARD_HOPPER if native.hopper(device) else EMBEDDING_BACKWARD
 
 
 def logit_fits(states: Tensor) -> bool:
     """Whether the head's kernels take these states."""
-    return native.fits(states, LOGIT_FORWARD, _logit_backward(states.device), LOGIT_TOTALS)
+    return native.fits(states, LOGIT_FORWARD, logit_backward_kernel(states.device), LOGIT_TOTALS)
 
 
-def _logit_backward(device: torch.device) -> Kernel:
+def logit_backward_kernel(device: torch.device) -> Kernel:
+    """The one for this device."""
     return LOGIT_BACKWARD_HOPPER if native.hopper(device) else LOGIT_BACKWARD
 
 
@@ -75,7 +77,7 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
 
 def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> list[Tensor]:
     """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
-    kernel = _embedding_backward(grad.device)
+    kernel = embedding_backward_kernel(grad.device)
     blocks = kernel.count(saved)
     shares = saved[1].new_empty((blocks, EMBEDDING_SHARE))
     kernel(*saved, grad, shares, saved[0].numel())
@@ -103,7 +105,7 @@ def logit_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...
     """Gradients of e, weight, bias, last and offset. Saved: e, weight, bias, last, and the bits."""
     e, weight, bias, last, on = saved
     de = torch.empty_like(e)
-    kernel = _logit_backward(e.device)
+    kernel = logit_backward_kernel(e.device)
     blocks = kernel.count(saved)
     shares = last.new_empty((blocks, LOGIT_SHARE))
     kernel(e, weight, last, on, grad, de, shares, grad.numel())

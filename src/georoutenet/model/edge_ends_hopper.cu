@@ -245,6 +245,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
       }
       wait_for_products();
       hold(acc);
+      hold(basis[0]), hold(basis[1]), hold(basis[2]), hold(basis[3]);
       word slope[2][16];
 #pragma unroll
       for (int c = 0; c < 4; c++)
