@@ -1,8 +1,9 @@
 """Both ends of the edge tower in CUDA C++: bfloat16 states of 128 features, 16 bases.
 
 The forward passes and the last sums of the backward ones are in `edge_ends.cu`, the backward passes in
-`edge_ends_hopper.cu` or, for other GPUs, in `edge_ends_backward.cu`. They compute what the Triton kernels of `edge_ends_triton` compute. The head's backward pass does not repeat
-its forward pass: that one keeps a bit for each hidden unit, whether it is on.
+`edge_ends_hopper.cu` or, for other GPUs, in `edge_ends_backward.cu`. They compute what the
+Triton kernels of `edge_ends_triton` compute. The head's backward pass does not repeat its forward pass: that
+one keeps a bit for each hidden unit, whether it is on.
 """
 
 from __future__ import annotations
