@@ -120,7 +120,7 @@ def main() -> None:
         saved = (distance, centers, bandwidth, maps[0].bfloat16(), maps[1], maps[2].bfloat16())
         backward = partial(edge_ends_cuda.embedding_backward, saved, grad)
         table.measure("embedding forward", edge_ends_cuda.EMBEDDING_FORWARD, run)
-        table.measure("embedding backward", edge_ends_cuda.EMBEDDING_BACKWARD, backward)
+        table.measure("embedding backward", edge_ends_cuda.embedding_backward_kernel(grad.device), backward)
         table.measure("embedding both", "CUDA", run_both)
         edge_ends_cuda.embedding_fits = lambda states, bases: False
     best(table, ends.LAUNCH, "embedding", FORWARD, "embedding forward", run)
@@ -136,7 +136,7 @@ def main() -> None:
         out, on = edge_ends_cuda.logit_forward(inputs)
         backward = partial(edge_ends_cuda.logit_backward, (*inputs[:4], on), torch.randn_like(out))
         table.measure("logit forward", edge_ends_cuda.LOGIT_FORWARD, run)
-        table.measure("logit backward", edge_ends_cuda.LOGIT_BACKWARD, backward)
+        table.measure("logit backward", edge_ends_cuda.logit_backward_kernel(grad.device), backward)
         table.measure("logit both", "CUDA", run_both)
         edge_ends_cuda.logit_fits = lambda states: False
     best(table, ends.LAUNCH, "logit", FORWARD, "logit forward", run)
