@@ -16,11 +16,15 @@ struct Share {
 };
 // x W^T / 2
 __device__ void fill_half(uint4* fragments, const unsigned short* weight) {
-  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
-    int lane = k % 32, c = k / 32 % 4, q = k / 128;
-    uint4 v = *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
-    place(fragments, k, make_uint4(mul2(v.x, HALF), mul2(v.y, HALF), mul2(v.z, HALF), mul2(v.w, HALF)));
-  }
+  transfer(
+      FRAGMENTS,
+      [&](int k) {
+        int lane = k % 32, c = k / 32 % 4, q = k / 128;
+        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+      },
+      [&](int k, uint4 v) {
+        place(fragments, k, make_uint4(mul2(v.x, HALF), mul2(v.y, HALF), mul2(v.z, HALF), mul2(v.w, HALF)));
+      });
 }
 // A tile in shared memory: where a row has a piece of 16 bytes. None of these share banks: eight pieces of a row, four
 // of two rows each, one of eight rows each.
