@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from georoutenet.model import nar4tsp_kernels_triton as kernels
+from georoutenet.model import nar4tsp_layer_cuda
 from georoutenet.model.edge_ends_triton import edge_logit
 from georoutenet.model.tiles_triton import FAST, Launch
 
@@ -106,6 +107,8 @@ def edge_layer(
     x, weight, source, target, score = (value.contiguous() for value in (x, weight, source, target, score))
     batch, n, _, features = x.shape
     d, heads = score.shape
+    if nar4tsp_layer_cuda.fits(source, heads):
+        return nar4tsp_layer_cuda.forward_pass(x, scale, offset, weight, source, target, gamma, score)
     pairs = batch * n * n
     p = source.new_empty(batch, n, n, d)
     scores = source.new_empty(batch, heads, n, n)
@@ -134,8 +137,10 @@ def edge_layer(
 
 @torch.library.custom_op("georoutenet::nar4tsp_edge_score_sums", mutates_args=())
 def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over the pairs of each program."""
+    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
     d, heads = p.shape[-1], grad.shape[1]
+    if nar4tsp_layer_cuda.fits(p, heads):
+        return nar4tsp_layer_cuda.score_sums(p, grad.contiguous())
     pairs = p.numel() // d
     launch = LAUNCH["score_sums"]
     chunk, programs = _share(pairs, launch, p.device)
@@ -145,7 +150,7 @@ def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         p, grad.contiguous(), products, sums, pairs, p.shape[1], heads, chunk,
         D=d, P=launch.rows, H=_padded(heads), **launch.options(),
     )  # fmt: skip
-    return products, sums
+    return products.sum(0), sums.sum(0)
 
 
 @torch.library.custom_op("georoutenet::nar4tsp_edge_layer_backward", mutates_args=())
@@ -162,15 +167,16 @@ def edge_layer_backward(
     source: Tensor,
     target: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``.
-
-    All but the first are in float32 and in shares, to be summed along the first dimension.
-    """
-    x, weight, source, target, grad, grad_scores = (
-        value.contiguous() for value in (x, weight, source, target, grad, grad_scores)
+    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``."""
+    x, weight, source, target, grad, grad_scores, scaled = (
+        value.contiguous() for value in (x, weight, source, target, grad, grad_scores, scaled)
     )
     batch, n, _, features = x.shape
     d, heads = scaled.shape
+    if nar4tsp_layer_cuda.fits(p, heads):
+        return nar4tsp_layer_cuda.backward_pass(
+            grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target
+        )
     pairs, is_first = batch * n * n, features == 1
     du = torch.empty_like(p)
     dx = p.new_empty(0) if is_first else torch.empty_like(p)
@@ -178,7 +184,7 @@ def edge_layer_backward(
     chunk, programs = _share(pairs, launch, x.device)
     sums = scale.new_empty(programs, d)
     kernels.backward_proposal[(programs,)](
-        grad, grad_scores, scaled.contiguous(), slope, level, p, x, scale, weight,
+        grad, grad_scores, scaled, slope, level, p, x, scale, weight,
         source, target, dx, du, sums, pairs, n, heads, chunk,
         D=d, P=launch.rows, H=_padded(heads), FIRST=is_first, FAST=FAST, **launch.options(),
     )  # fmt: skip
@@ -189,7 +195,11 @@ def edge_layer_backward(
     kernels.backward_weight[grid](
         du, x, products, ds, dt, n, chunk, D=d, J=launch.rows, FIRST=is_first, **launch.options()
     )
-    return dx, sums, products, ds, dt
+    dscale, dweight, ds, dt = (
+        share.sum(0).to(value.dtype)
+        for share, value in ((sums, scale), (products, weight), (ds, source), (dt, target))
+    )
+    return dx, dscale, dweight, ds, dt
 
 
 @edge_layer.register_fake
@@ -204,19 +214,14 @@ def _(x: Tensor, scale: Tensor, offset: Tensor, weight: Tensor, source: Tensor, 
 @edge_score_sums.register_fake
 def _(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     d, heads = p.shape[-1], grad.shape[1]
-    programs = _share(p.numel() // d, LAUNCH["score_sums"], p.device)[1]
-    shapes = (programs, d, heads), (programs, heads)
-    return p.new_empty(shapes[0], dtype=torch.float32), p.new_empty(shapes[1], dtype=torch.float32)
+    return p.new_empty((d, heads), dtype=torch.float32), p.new_empty(heads, dtype=torch.float32)
 
 
 @edge_layer_backward.register_fake
 def _(grad: Tensor, grad_scores: Tensor, scaled: Tensor, slope: Tensor, *rest: Tensor) -> Any:
     _, p, x, scale, weight, source, target = rest
     dx = p.new_empty(0) if x.shape[-1] == 1 else torch.empty_like(p)
-    (batch, blocks, parts), _ = _weight_grid(x)
-    programs = _share(p.numel() // p.shape[-1], LAUNCH["proposal"], x.device)[1]
-    shares = (programs, scale), (batch * blocks * parts, weight), (blocks, source), (parts, target)
-    return dx, *(scale.new_empty(count, *value.shape) for count, value in shares)
+    return dx, *(value.new_empty(value.shape) for value in (scale, weight, source, target))
 
 
 def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -232,8 +237,7 @@ def _gradient(
     mean, inverse = moments
     wide_score, dscore = score.float(), None
     if score.shape[1]:  # the scores' share of what reaches scale' and offset'
-        shares = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
-        products, sums = (share.sum(0) for share in shares)
+        products, sums = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
         grad_scale = grad_scale + (wide_score * products).sum(1)
         grad_offset = grad_offset + (wide_score * sums).sum(1)
         dscore = (out_scale[:, None] * products + out_offset[:, None] * sums).to(score.dtype)
@@ -243,12 +247,8 @@ def _gradient(
     slope = -out_scale * inverse * dgamma / pairs
     level = -out_scale * grad_offset / pairs - slope * mean
     scaled = (wide_score * out_scale[:, None]).to(score.dtype)
-    dx, *shares = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
+    dx, dscale, dweight, ds, dt = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
         grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target
-    )
-    dscale, dweight, ds, dt = (
-        share.sum(0).to(value.dtype)
-        for share, value in zip(shares, (scale, weight, source, target), strict=True)
     )
     # The gradient of `offset` is zero, as the norm takes it out: `slope` and `level` make `dp` sum to zero.
     return (

@@ -1,0 +1,132 @@
+"""The passes of NAR4TSP's edge layer over all pairs in CUDA C++ (`nar4tsp_layer.cu`): bfloat16, 128 features.
+
+They compute what the Triton kernels of `nar4tsp_kernels_triton` compute; the sums for the weight, sources and
+targets come from the kernel that GeoRouteNet's update uses (`edge_sums_cuda`). In the first layer ``x`` are
+distances in float32, ``(B, n, n, 1)``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from georoutenet.model import edge_sums_cuda, native
+from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
+from georoutenet.model.part_sums_cuda import ARRAYS, part_sums
+
+FILE = "nar4tsp_layer.cu"
+HEADS = 8  # at most
+NARROW = 32 * WIDTH  # bytes of a matrix with 16 columns
+# As many warps as the registers of a multiprocessor allow.
+FORWARD = Kernel(FILE, "nar4tsp_forward", warps=8, shared=MATRIX + 8 * TILE, groups=True)
+FIRST_FORWARD = Kernel(FILE, "nar4tsp_first_forward", warps=8, shared=8 * 8 * WIDTH, groups=True)
+FINISH = Kernel(FILE, "nar4tsp_finish", warps=32, shared=0)
+SCORES = Kernel(FILE, "nar4tsp_scores", warps=8, shared=0, blocks=4)
+SCORE_SUMS = Kernel(FILE, "nar4tsp_score_sums", warps=24, shared=24 * 2 * TILE)
+BACKWARD = Kernel(FILE, "nar4tsp_backward", warps=8, shared=2 * MATRIX + NARROW + 8 * 3 * TILE, groups=True)
+FIRST_BACKWARD = Kernel(FILE, "nar4tsp_first_backward", warps=8, shared=NARROW + 8 * 2 * TILE, groups=True)
+KERNELS = (FORWARD, FIRST_FORWARD, FINISH, SCORES, SCORE_SUMS, BACKWARD, FIRST_BACKWARD)
+
+
+def fits(states: Tensor, heads: int) -> bool:
+    """Whether the kernels take such states or projections."""
+    return heads <= HEADS and native.fits(states, *KERNELS, edge_sums_cuda.SUMS)
+
+
+def forward_pass(
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+    gamma: Tensor,
+    score: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """``p``, its ``scale'`` and ``offset'``, scores, and mean and 1 / deviation of ``p``."""
+    batch, n, d = source.shape
+    heads, pairs = score.shape[1], batch * n * n
+    kernel = FORWARD
+    if x.shape[-1] == 1:
+        kernel, x, weight = FIRST_FORWARD, x.float(), weight.float()
+    p = source.new_empty(batch, n, n, d)
+    sums = gamma.new_empty(kernel.count((source,)), 2, d)
+    kernel(x, scale, offset, weight, source, target, p, sums, n, pairs)
+    out_scale, out_offset, moments = gamma.new_empty(d), gamma.new_empty(d), gamma.new_empty(2, d)
+    scaled, constant = torch.empty_like(score), gamma.new_empty(heads)
+    out = (out_scale, out_offset, moments, scaled, constant)
+    FINISH(sums, gamma, score, *out, len(sums), pairs, heads, blocks=1)
+    scores = source.new_empty(batch, heads, n, n)
+    if heads:
+        SCORES(p, scaled, constant, scores, n, heads, pairs)
+    return p, out_scale, out_offset, scores, moments
+
+
+def score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
+    batch, n, _, d = p.shape
+    heads, blocks = grad.shape[1], SCORE_SUMS.count((p,))
+    products = p.new_empty((1, blocks, d, heads), dtype=torch.float32)
+    sums = p.new_empty((1, blocks, heads), dtype=torch.float32)
+    SCORE_SUMS(p, grad, products, sums, n, heads, batch * n * n)
+    product, total = part_sums(products, sums, dtypes=[torch.float32] * 2)
+    return product[0], total[0]
+
+
+def backward_pass(
+    grad: Tensor,
+    grad_scores: Tensor,
+    scaled: Tensor,
+    slope: Tensor,
+    level: Tensor,
+    p: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    weight: Tensor,
+    source: Tensor,
+    target: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source`` and ``target``."""
+    batch, n, _, d = p.shape
+    pairs, heads, is_first = batch * n * n, scaled.shape[1], x.shape[-1] == 1
+    kernel = FIRST_BACKWARD if is_first else BACKWARD
+    above, ends = (grad, grad_scores, scaled, slope, level, p), (source, target)
+    du, dx = torch.empty_like(p), p.new_empty(0) if is_first else torch.empty_like(p)
+    dscale = p.new_empty((1, kernel.count((p,)), d), dtype=torch.float32)
+
+    places = edge_sums_cuda.SUMS.count((p,))
+    bands, width, parts, chunk = edge_sums_cuda.split(batch, n, n, edge_sums_cuda.TEAMS * places)
+    items = batch * bands * parts
+    blocks = min(places, items)
+    dw, ds, dt = edge_sums_cuda.outputs(p, bands, parts, blocks)
+    shape = (n, n, items, bands, width, parts, chunk)
+    if is_first:
+        dweight = torch.empty_like(dscale)
+        kernel(*above, x.float(), weight.float(), *ends, du, dscale, dweight, n, heads, pairs)
+        edge_sums_cuda.SUMS(du, du, dw, ds, dt, *shape, blocks=blocks)  # of which dw is not used
+    else:
+        dweight = dw.unsqueeze(0)
+        kernel(*above, x, scale, weight, *ends, dx, du, dscale, n, heads, pairs)
+        edge_sums_cuda.SUMS(du, x, dw, ds, dt, *shape, blocks=blocks)
+
+    shares = {"scale": (dscale, scale.dtype), "weight": (dweight, weight.dtype)}
+    shares |= {name: (share, p.dtype) for name, share in (("ds", ds), ("dt", dt)) if share.shape[1] > 1}
+    totals = {"ds": ds, "dt": dt} | _totals(shares)
+    return (
+        dx,
+        totals["scale"].view_as(scale),
+        totals["weight"].view_as(weight),
+        totals["ds"].view_as(source),
+        totals["dt"].view_as(target),
+    )
+
+
+def _totals(shares: dict[str, tuple[Tensor, torch.dtype]]) -> dict[str, Tensor]:
+    """Sums of shares along dimension 1, as many in a launch as it takes."""
+    names = list(shares)
+    found: dict[str, Tensor] = {}
+    for first in range(0, len(names), ARRAYS):
+        some = names[first : first + ARRAYS]
+        arrays, dtypes = zip(*(shares[name] for name in some), strict=True)
+        found |= dict(zip(some, part_sums(*arrays, dtypes=dtypes), strict=True))
+    return found

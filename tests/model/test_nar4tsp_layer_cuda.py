@@ -1,0 +1,108 @@
+"""NAR4TSP's edge layer in CUDA C++ on emulated blocks: the whole layer, against float64 in plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from emulated import Emulated
+from torch import Tensor
+
+from georoutenet.model import edge_sums_cuda, nar4tsp_layer_cuda, native
+
+pytest.importorskip("triton", reason="Triton is not installed")
+from test_nar4tsp_triton import compare_layer
+
+
+@dataclass
+class OnTheCpu:
+    """A kernel on emulated blocks."""
+
+    emulated: Emulated
+    name: str
+
+    def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
+        self.emulated(self.name, *arguments, blocks=blocks)
+
+    def count(self, _: Sequence[Tensor | int]) -> int:
+        return self.emulated.blocks
+
+
+def poisoned(fresh: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What is not written is found."""
+    return lambda *arguments, **options: fresh(*arguments, **options).fill_(torch.nan)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["", "hopper"])
+def layer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    warps = 8 if request.param else 2
+    return Emulated("nar4tsp_layer.cu", tmp_path_factory.mktemp("layer"), warps=warps, hopper=request.param)
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    return Emulated("edge_sums.cu", tmp_path_factory.mktemp("sums"), warps=edge_sums_cuda.SUMS.warps)
+
+
+@pytest.fixture
+def _emulated(layer: Emulated, sums: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kernel in vars(nar4tsp_layer_cuda).copy().items():
+        if isinstance(kernel, native.Kernel):
+            monkeypatch.setattr(nar4tsp_layer_cuda, name, OnTheCpu(layer, kernel.name))
+    monkeypatch.setattr(edge_sums_cuda, "SUMS", OnTheCpu(sums, "update_sums"))
+    monkeypatch.setattr(nar4tsp_layer_cuda, "fits", lambda *_: True)
+    for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+
+
+# Less than a tile and many; less pairs of an instance than a tile has; tails; two bands of targets.
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize(
+    ("batch", "n", "heads", "first"),
+    [
+        (1, 3, 8, False),
+        (3, 3, 3, True),
+        (2, 5, 8, True),
+        (2, 7, 8, False),
+        (1, 13, 0, False),
+        (3, 6, 0, True),
+        (2, 11, 5, False),
+    ],
+)
+def test_against_the_reference(batch: int, n: int, heads: int, first: bool) -> None:
+    found = compare_layer(batch, n, 128, heads, torch.bfloat16, "cpu", first=first)
+    # Rounding to bfloat16, 2^-9 a time, of gradients much of which the norm takes out.
+    for name, difference in found.items():
+        assert difference < 2e-2, (name, difference)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ["Triton", "CUDA", "CUDA, four warps together"])
+@pytest.mark.parametrize(
+    ("batch", "n", "heads", "first"),
+    [
+        (3, 5, 8, False),
+        (3, 11, 5, True),
+        (64, 50, 8, False),
+        (64, 50, 0, False),
+        (64, 50, 8, True),
+        (3, 63, 8, False),
+        (3, 65, 8, True),
+        (2, 200, 8, False),
+    ],
+)
+def test_on_the_device(
+    how: str, batch: int, n: int, heads: int, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "Triton":
+        monkeypatch.setattr(native, "fits", lambda *_: False)
+    else:
+        monkeypatch.setattr(native, "HOPPER", how != "CUDA")
+        states = torch.empty(1, 128, device="cuda", dtype=torch.bfloat16)
+        if native.hopper(states.device) != native.HOPPER or not nar4tsp_layer_cuda.fits(states, heads):
+            pytest.skip("no such kernels on this device")
+    found = compare_layer(batch, n, 128, heads, torch.bfloat16, "cuda", first=first)
+    for name, difference in found.items():
+        assert difference < 3e-2, (name, difference)
