@@ -15,13 +15,13 @@ struct Stream {
   const uint4* from;
   uint4* buffers;
   int count, number;
-  // What threads wrote to shared memory before is there with the first matrix; what they write after, with the second.
+  // With a barrier.
   __device__ Stream(const uint4* from, uint4* buffers, int count) : from(from), buffers(buffers), count(count), number(0) {
 #ifdef HOPPER
     if (threadIdx.x == 0)
       for (int k = 0; k < BUFFERS; k++) prepare(arrived(k));
-    __syncthreads();
 #endif
+    __syncthreads();
     for (int k = 0; k < BUFFERS - 1; k++) copy();
   }
   __device__ __forceinline__ uint4* buffer(int number) { return buffers + number % BUFFERS * FRAGMENTS; }
@@ -170,6 +170,10 @@ struct History {
           }
   }
 };
+// Lanes 2 k and 2 k + 1 each have a line of 128 bytes of row k of a warp's 16.
+__device__ __forceinline__ size_t line_of(int first, int rows, Lane at) {
+  return (size_t)min(first + at.lane / 2, rows - 1) * 16 + at.lane % 2 * 8;
+}
 // acc = normalized acc of row r; returns the scale.
 __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
   float sum = 0, square = 0;
@@ -185,15 +189,16 @@ __device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
     for (int h = 0; h < 2; h++) acc[q][2 * r + h] = fmaf(acc[q][2 * r + h], scale, shift);
   return scale;
 }
-// acc += for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the next
-// matrix.
+// acc = x + for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the
+// next matrix.
 template <class Matrices>
-__device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& stream, const uint4* row0,
-                                              const uint4* row1) {
+__device__ __forceinline__ void add_edges(float (&acc)[16][4], const word (&x)[2][16], Matrices& stream,
+                                          const uint4* row0, const uint4* row1) {
   constexpr int AHEAD = 4;  // heads on their way
   word e[AHEAD][2][16];
 #pragma unroll
   for (int h = 0; h < AHEAD; h++) take(e[h][0], row0 + 16 * h, 4), take(e[h][1], row1 + 16 * h, 4);
+  widen(acc, x);
   Matrix b = stream.next();
   stream.fetch();
 #ifdef HOPPER
@@ -201,12 +206,12 @@ __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& str
 #endif
 #pragma unroll
   for (int h = 0; h < 8; h++) {
-    word(&x)[2][16] = e[h % AHEAD];
+    word(&now)[2][16] = e[h % AHEAD];
 #ifdef HOPPER
     before_products();
 #pragma unroll
     for (int k = 0; k < 8; k++)
-      start_mma(acc[2 * h], acc[2 * h + 1], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1],
+      start_mma(acc[2 * h], acc[2 * h + 1], now[0][2 * k], now[1][2 * k], now[0][2 * k + 1], now[1][2 * k + 1],
                 b + k * (32 * 128 / 16) + h * (2 * 128 / 16));
     commit_products();
     if (h == 0) continue;
@@ -217,10 +222,10 @@ __device__ __forceinline__ void average_edges(float (&acc)[16][4], Matrices& str
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       uint4 b0 = b[(8 * h + c) * 32], b1 = b[(8 * h + 4 + c) * 32];
-      mma(acc[2 * h], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b0.x, b0.y);
-      mma(acc[2 * h + 1], x[0][4 * c], x[1][4 * c], x[0][4 * c + 1], x[1][4 * c + 1], b1.x, b1.y);
-      mma(acc[2 * h], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b0.z, b0.w);
-      mma(acc[2 * h + 1], x[0][4 * c + 2], x[1][4 * c + 2], x[0][4 * c + 3], x[1][4 * c + 3], b1.z, b1.w);
+      mma(acc[2 * h], now[0][4 * c], now[1][4 * c], now[0][4 * c + 1], now[1][4 * c + 1], b0.x, b0.y);
+      mma(acc[2 * h + 1], now[0][4 * c], now[1][4 * c], now[0][4 * c + 1], now[1][4 * c + 1], b1.x, b1.y);
+      mma(acc[2 * h], now[0][4 * c + 2], now[1][4 * c + 2], now[0][4 * c + 3], now[1][4 * c + 3], b0.z, b0.w);
+      mma(acc[2 * h + 1], now[0][4 * c + 2], now[1][4 * c + 2], now[0][4 * c + 3], now[1][4 * c + 3], b1.z, b1.w);
     }
     int done = h;
 #endif
@@ -247,11 +252,13 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
+#pragma unroll
+  for (int k = 0; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32)
+    if (k + threadIdx.x < VECTORS / 4) copy16((uint4*)vector + k + threadIdx.x, (const uint4*)vectors + k + threadIdx.x);
+  commit_copies();
   __shared__ long long offsets[PAST];
   History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
   Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
-#pragma unroll
-  for (int k = threadIdx.x; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -263,6 +270,9 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
     for (int r = 0; r < 2; r++)
       if (inside[r]) put(to + piece(row[r], at.t), x[r]);
   };
+  size_t line = line_of(first - at.g, rows, at);
+#pragma unroll 1
+  for (int l = 0; l < past; l++) prefetch(history.states[l] + line);
   float acc[16][4];
   word x[2][16];
 
@@ -274,8 +284,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
       uint2 v = values[(size_t)row[r] * 32 + 4 * h + at.t];
       x[r][2 * h] = v.x, x[r][2 * h + 1] = v.y;
     }
-  widen(acc, x);
-  average_edges(acc, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
+  add_edges(acc, x, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
   narrow(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
@@ -283,6 +292,8 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 #pragma unroll
       for (int h = 0; h < 8; h++)
         ((uint2*)slab(MESSAGE))[(size_t)row[r] * 32 + 4 * h + at.t] = make_uint2(x[r][2 * h], x[r][2 * h + 1]);
+
+  wait_for_copies();  // of the vectors; all threads' are there after the next product
 
   // The node, its query, and the query times the keys' matrix.
   word node[2][16];
@@ -466,8 +477,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
   Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
   Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
-#pragma unroll
-  for (int k = threadIdx.x; k < 4 * WIDTH / 4; k += NODE_BACKWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
   int first = (blockIdx.x * NODE_BACKWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -495,6 +504,18 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   };
   fetch(1, slab(NORM2), 16);
   commit_copies();
+  size_t line = line_of(first - at.g, rows, at);
+#pragma unroll 1
+  for (int o = 1; o < outputs; o++) prefetch(of_maps[o] + line);
+#pragma unroll
+  for (int k = 0; k < 4; k++) prefetch(gates + 4 * line - 24 * (at.lane % 2) + 16 * k);
+  prefetch(slab(PROJECTED) + line);
+  prefetch(slab(NORM1) + line);
+#pragma unroll 1
+  for (int l = 0; l < past; l++) {
+    prefetch(history.states[l] + line);
+    if (!is_last) prefetch(of_past(l) + line);
+  }
 
   // The gradient of the new state: from the start attention, from later layers, and through its maps.
 #pragma unroll
@@ -506,9 +527,11 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
 #pragma unroll
     for (int q = 0; q < 16; q++) x[r][q] = add2(x[r][q], more[q]);
   }
+  for (int k = threadIdx.x; k < WIDTH; k += NODE_BACKWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
   widen(acc, x);
 #pragma unroll 1
   for (int norm = 1; norm >= 0; norm--) {
+    keep(row[0]), keep(row[1]);  // addresses are cheaper to compute than to keep
     word y[2][16];
     if (norm == 1) {
       auto take_map = [&](const uint4* of_map) {
@@ -600,7 +623,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
 #pragma unroll
     for (int k = 0; k < 2; k++) share.of[r][k] = shares[row[r] * 8 + 4 * k + at.t];
   narrow(x, acc);
-  history.visit<3>(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
+  history.visit<2>(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float(&of)[2] = score.of[r];

@@ -79,6 +79,8 @@ __device__ __forceinline__ void copy16(void* shared, const void* global, bool in
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((word)__cvta_generic_to_shared(shared)),
                "l"(global), "r"(inside ? 16 : 0));
 }
+// The 128 bytes around an address, for whoever reads them later.
+__device__ __forceinline__ void prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 // All but the last PENDING committed ones.
 template <int PENDING = 0>
