@@ -89,7 +89,7 @@ def main() -> None:
     values = arguments([(batch, n, n, d), (batch, n, d), (batch, n, d), (d, d), (d,), (d,)], 3)
     e, source, target, weight, gamma, beta = values
     narrow = (e, source, target, weight.bfloat16(), gamma)
-    grad = torch.randn_like(e)
+    grad, norms = torch.randn_like(e), torch.randn(132, 2, d, device="cuda")
     forward = partial(update._forward_pass, (*narrow, beta))
     if edge_update_cuda.fits(e):
         _, scales, shifts = forward()
@@ -97,13 +97,15 @@ def main() -> None:
         table.measure("update forward", edge_update_cuda.FORWARD, forward)
         table.measure("update backward, states", edge_update_cuda.BACKWARD, backward)
         table.measure("update both", "CUDA", both(update.edge_update, values))
-        table.measure("update backward, sums", edge_sums_cuda.SUMS, partial(update._sums_backward, e, grad))
+        table.measure(
+            "update backward, sums", edge_sums_cuda.SUMS, partial(update._sums_backward, e, grad, norms)
+        )
         edge_update_cuda.fits = edge_sums_cuda.fits = lambda e: False
     best(table, update.LAUNCH, "forward", FORWARD, "update forward", forward)
     _, scales, shifts = forward()
     backward = partial(update._backward_pass, (*narrow, scales, shifts), grad)
     best(table, update.LAUNCH, "backward", BACKWARD, "update backward (all)", backward)
-    sums = partial(update._sums_backward, e, grad)
+    sums = partial(update._sums_backward, e, grad, norms)
     best(table, update.LAUNCH, "sums", SUMS, "update backward, sums", sums)
     table.measure("update both", "", both(update.edge_update, values))
     plain = torch.compile(update.edge_update_reference)

@@ -22,10 +22,11 @@ def random(batch: int, m: int, n: int, device: str) -> tuple[Tensor, Tensor]:
     return e, du
 
 
-def check(e: Tensor, du: Tensor, ds: Tensor, dt: Tensor, dw: Tensor) -> None:
+def check(e: Tensor, du: Tensor, norms: Tensor, ds: Tensor, dt: Tensor, dw: Tensor, norm: Tensor) -> None:
     states, exact = e.double(), du.double()
     # Products and sums are in float32; those of sources and targets are rounded to bfloat16 at last, 2^-9.
     assert off(dw, torch.einsum("bmno,bmni->oi", exact, states)) < 1e-5
+    assert off(norm, norms.double().sum(0)) < 1e-5
     for found, sum_ in ((ds, exact.sum(2)), (dt, exact.sum(1))):
         assert off(found, sum_) < 3e-3
 
@@ -52,7 +53,8 @@ def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) ->
     bands, width, parts, chunk = split(batch, m, n, TEAMS * kernels.blocks)
     dw, ds, dt = (x.fill_(torch.nan) for x in outputs(e, bands, parts, kernels.blocks))
     kernels("update_sums", du, e, dw, ds, dt, m, n, batch * bands * parts, bands, width, parts, chunk)
-    check(e, du, *totals(dw, ds, dt, e.dtype))
+    norms = torch.randn(3, 2, 128)
+    check(e, du, norms, *totals(dw, ds, dt, norms, e.dtype))
 
 
 @pytest.mark.gpu
@@ -63,7 +65,8 @@ def test_on_the_device(batch: int, m: int, n: int) -> None:
     e, du = random(batch, m, n, "cuda")
     if not edge_sums_cuda.fits(du):
         pytest.skip("no CUDA kernels on this device")
-    check(e, du, *sums(e, du))
+    norms = torch.randn(132, 2, 128, device="cuda")
+    check(e, du, norms, *sums(e, du, norms))
 
 
 @pytest.mark.parametrize("teams", [1, 2, 264])

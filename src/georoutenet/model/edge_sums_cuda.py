@@ -11,7 +11,7 @@ from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.native import TILE, Kernel
-from georoutenet.model.part_sums_cuda import part_sums
+from georoutenet.model.part_sums_cuda import ARRAYS, part_sums
 
 TARGETS = 64  # of an item, at most
 TEAMS = 2  # of a block, which work on items of their own: one works while the other waits
@@ -51,16 +51,22 @@ def outputs(e: Tensor, bands: int, parts: int, blocks: int) -> tuple[Tensor, Ten
     )
 
 
-def totals(dw: Tensor, ds: Tensor, dt: Tensor, narrow: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)`` and the weight from their parts."""
-    in_parts = [x for x in (ds, dt) if x.shape[1] > 1]
-    weight, *found = part_sums(dw.unsqueeze(0), *in_parts, dtypes=[dw.dtype, *[narrow] * len(in_parts)])
+def totals(
+    dw: Tensor, ds: Tensor, dt: Tensor, norms: Tensor, narrow: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)``, the weight and the norm from their parts."""
+    arrays = [dw.unsqueeze(0), norms.unsqueeze(0), *(x for x in (ds, dt) if x.shape[1] > 1)]
+    dtypes = [dw.dtype, norms.dtype, *[narrow] * (len(arrays) - 2)]
+    found = part_sums(*arrays[:ARRAYS], dtypes=dtypes[:ARRAYS])
+    if len(arrays) > ARRAYS:
+        found += part_sums(*arrays[ARRAYS:], dtypes=dtypes[ARRAYS:])
+    weight, norm, *found = found
     sources, targets = (found.pop(0) if x.shape[1] > 1 else x.squeeze(1) for x in (ds, dt))
-    return sources, targets, weight.squeeze(0)
+    return sources, targets, weight.squeeze(0), norm.squeeze(0)
 
 
-def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sources, targets and the weight."""
+def sums(e: Tensor, du: Tensor, norms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of sources, targets and the weight; and norms ``(parts, 2, d)`` added up."""
     batch, m, n, _ = e.shape
     places = SUMS.count((e,))
     bands, width, parts, chunk = split(batch, m, n, TEAMS * places)
@@ -68,4 +74,4 @@ def sums(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     blocks = min(places, items)
     dw, ds, dt = outputs(e, bands, parts, blocks)
     SUMS(du, e, dw, ds, dt, m, n, items, bands, width, parts, chunk, blocks=blocks)
-    return totals(dw, ds, dt, e.dtype)
+    return totals(dw, ds, dt, norms, e.dtype)

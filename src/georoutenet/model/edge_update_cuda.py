@@ -40,8 +40,8 @@ def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return out, scales, shifts
 
 
-def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of e and of the proposal u, of gamma and beta.
+def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of e and of the proposal u; of gamma and beta ``(parts, 2, d)``, to be added up.
 
     Saved: e, source, target, weight, gamma, scales, shifts.
     """
@@ -51,5 +51,4 @@ def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tens
     kernel = _backward_kernel(e)
     norms = e.new_empty((kernel.count(saved), 2, d), dtype=torch.float32)
     kernel(*saved, grad, de, du, norms, m, n, batch * m * n)
-    dgamma, dbeta = norms.sum(0)
-    return de, du, dgamma, dbeta
+    return de, du, norms

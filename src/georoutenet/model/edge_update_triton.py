@@ -160,12 +160,13 @@ def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
 
 def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
     states = edge_update_cuda.backward_pass if edge_update_cuda.fits(grad) else _states_backward
-    de, du, dgamma, dbeta = states(saved, grad.contiguous())
-    return de, *_sums_backward(saved[0], du), dgamma, dbeta
+    de, du, norms = states(saved, grad.contiguous())
+    ds, dt, dw, (dgamma, dbeta) = _sums_backward(saved[0], du, norms)
+    return de, ds, dt, dw, dgamma, dbeta
 
 
-def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of e and u, gamma and beta."""
+def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of e and u; of gamma and beta in parts ``(parts, 2, d)``."""
     e = saved[0]
     batch, m, n, d = e.shape
     pairs = batch * m * n
@@ -177,14 +178,13 @@ def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, T
         *saved, grad, de, du, norms, m, n, 1 / m, 1 / n, pairs,
         D=d, P=launch.rows, FAST=FAST, **launch.options(),
     )  # fmt: skip
-    both = norms.sum(0)
-    return de, du, both[8], both[0]
+    return de, du, torch.stack((norms[:, 8], norms[:, 0]), 1)
 
 
-def _sums_backward(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sources, targets and weight."""
+def _sums_backward(e: Tensor, du: Tensor, norms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of sources, targets and weight; and norms added up."""
     if edge_sums_cuda.fits(du):
-        return edge_sums_cuda.sums(e, du)
+        return edge_sums_cuda.sums(e, du, norms)
     batch, m, n, d = e.shape
     launch = LAUNCH["sums"]
     blocks = triton.cdiv(n, launch.rows)
@@ -200,7 +200,7 @@ def _sums_backward(e: Tensor, du: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         du, e, dw, ds, dt, m, n, items, blocks, parts, chunk,
         D=d, J=launch.rows, **launch.options(),
     )  # fmt: skip
-    return _total(ds), _total(dt), dw.sum(0)
+    return _total(ds), _total(dt), dw.sum(0), norms.sum(0)
 
 
 def _total(partial: Tensor) -> Tensor:
