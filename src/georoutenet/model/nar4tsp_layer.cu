@@ -50,8 +50,8 @@ struct Pairs {
     }
   }
   // The place of a pair's first head in (B, heads, n, n); the others' are `square` apart.
-  __device__ __forceinline__ size_t by_head(int pair, int heads) const {
-    return (size_t)square(pair) * (heads - 1) * square.number + pair;
+  __device__ __forceinline__ word by_head(int pair, int heads) const {
+    return square(pair) * (heads - 1) * square.number + pair;
   }
 };
 // What of a word a thread keeps of a diagonal matrix, as mma's right operand of 8 x 8, from its own features' factors.
@@ -150,16 +150,17 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
   __shared__ float offsets[WIDTH], weights[WIDTH], factors[WIDTH];
   Lane at;
   Place place(at);
-  uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * PIECES;
-  auto fetch = [&](int tile) {
-    place.fetch(next, x, tile, pairs, at);
+  Share share(pairs);
+  uint4* out = shared + (FIRST ? 0 : FRAGMENTS) + threadIdx.x / 32 * (FIRST ? 1 : 3) * PIECES;
+  uint4 *input = out + PIECES, *next = input + PIECES;
+  auto fetch = [&](uint4* to, int tile) {
+    if (tile < share.last) place.fetch(to, x, tile, pairs, at);
     commit_copies();
   };
-  Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
-  if (!FIRST && tile < share.last) fetch(tile);
   if (!FIRST) {
-    fill(shared, (const unsigned short*)weight);
+    fetch(input, tile);
+    fill_straight(shared, (const unsigned short*)weight);
     set_diagonals(scales, scale, 1.0f, at);
   }
   for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) {
@@ -171,21 +172,20 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
   __syncthreads();
   Matrix map = matrix_in(shared);
   word one = diagonal(at) & ONE;
-  float sum[16][2] = {}, square[16][2] = {};
+  float sum[4] = {}, square[4] = {};
   for (; tile < share.last; tile += WARPS) {
     float acc[16][4], distance[2];
-    word state[2][16];
     if (FIRST)
 #pragma unroll
       for (int r = 0; r < 2; r++) distance[r] = ((const float*)x)[min(16 * tile + at.g + 8 * r, pairs - 1)];
     all.take(acc, tile, at, one, source, target);
     if (!FIRST) {
-      wait_for_copies();
-      take(state[0], next + place.mine, 32);
-      take(state[1], next + place.mine + 128, 32);
-      start(acc, state, map);
-      if (tile + WARPS < share.last) fetch(tile + WARPS);
-      finish(acc, state);
+      fetch(next, tile + WARPS);
+      wait_for_copies<1>();
+      __syncwarp();
+      word state[2][16];
+      place.load(state, input);
+      multiply(acc, state, map);
     }
 #pragma unroll
     for (int c = 0; c < 4; c++) {
@@ -193,7 +193,12 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
       word diagonals[2][4];
       take8(level, offsets + 32 * c + 8 * at.t);
       if (FIRST) take8(factor, factors + 32 * c + 8 * at.t), take8(by, weights + 32 * c + 8 * at.t);
-      if (!FIRST) take4(diagonals[0], scales[2 * c][at.lane]), take4(diagonals[1], scales[2 * c + 1][at.lane]);
+      word state[2][4];
+      if (!FIRST) {
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+          take4(diagonals[r], scales[2 * c + r][at.lane]), take4(state[r], input[place.mine + (4 * r + c) * 32]);
+      }
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         int q = 4 * c + k;
@@ -205,34 +210,44 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
           y[e] = fmaf(0.5f, tangent(FIRST ? fmaf(distance[e / 2], by[f], y[e]) : y[e]), rest);
         }
         if (!FIRST)
-          mma(y, state[0][q], state[1][q], state[0][q], state[1][q], diagonals[k / 2][k % 2 * 2],
+          mma(y, state[0][k], state[1][k], state[0][k], state[1][k], diagonals[k / 2][k % 2 * 2],
               diagonals[k / 2][k % 2 * 2 + 1]);
       }
     }
+    __syncwarp();
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int row = 16 * tile + at.g + 8 * r;
-      if (row >= pairs) continue;
-      word out[16];
+      word y[16];
 #pragma unroll
-      for (int q = 0; q < 16; q++) {
-        out[q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
+      for (int q = 0; q < 16; q++) y[q] = row < pairs ? pack(acc[q][2 * r], acc[q][2 * r + 1]) : 0;
+      if (row < pairs) put(p + piece(row, at.t), y);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          sum[q][h] += acc[q][2 * r + h];
-          square[q][h] = fmaf(acc[q][2 * r + h], acc[q][2 * r + h], square[q][h]);
-        }
-      }
-      put(p + piece(row, at.t), out);
+      for (int c = 0; c < 4; c++)
+        out[place.mine + (4 * r + c) * 32] = make_uint4(y[4 * c], y[4 * c + 1], y[4 * c + 2], y[4 * c + 3]);
     }
+    __syncwarp();
+    // A square is the sum of two bfloat16 numbers.
+#pragma unroll
+    for (int column = 0; column < 8; column++) {
+      word y[4], above[4], below[4], here = at.g == column ? ONE : 0;
+      place.load_column(y, out, column);
+#pragma unroll
+      for (int k = 0; k < 4; k++) above[k] = mul2(y[k], y[k]), below[k] = fma2(y[k], y[k], above[k] ^ 0x80008000u);
+      mma(sum, y[0], y[1], y[2], y[3], here, here);
+      mma(square, above[0], above[1], above[2], above[3], here, here);
+      mma(square, below[0], below[1], below[2], below[3], here, here);
+    }
+    uint4* other = input;
+    input = next, next = other;
   }
   __syncthreads();
   float* of_warps = (float*)shared;  // (2, 128) for each warp
+  float* mine = of_warps + threadIdx.x / 32 * 2 * WIDTH + at.g;
 #pragma unroll
-  for (int k = 0; k < 64; k++) {
-    float v = k < 32 ? sum[k / 2][k % 2] : square[k % 32 / 2][k % 2];
-    v += shuffle(v, 4), v += shuffle(v, 8), v += shuffle(v, 16);
-    if (at.g == 0) of_warps[(threadIdx.x / 32 * 2 + k / 32) * WIDTH + feature(k % 32 / 2, 2 * at.t) + k % 2] = v;
+  for (int k = 0; k < 4; k++) {
+    int f = 16 * (2 * at.t + k % 2) + 8 * (k / 2);
+    mine[f] = sum[k], mine[WIDTH + f] = square[k];
   }
   __syncthreads();
   for (int f = threadIdx.x; f < 2 * WIDTH; f += blockDim.x) {
@@ -335,9 +350,9 @@ nar4tsp_scores(const uint4* p, const unsigned short* scaled, const float* consta
     for (int r = 0; r < 2; r++) {
       int row = 16 * tile + at.g + 8 * r, inside = row < pairs ? heads : 0;
       word both = pack(acc[2 * r] + more[2 * r], acc[2 * r + 1] + more[2 * r + 1]);
-      unsigned short* to = scores + all.by_head(row, heads) + (size_t)2 * at.t * all.square.number;
-      if (2 * at.t < inside) to[0] = both;
-      if (2 * at.t + 1 < inside) to[all.square.number] = both >> 16;
+      word to = all.by_head(row, heads) + 2 * at.t * all.square.number;
+      if (2 * at.t < inside) scores[to] = both;
+      if (2 * at.t + 1 < inside) scores[to + all.square.number] = both >> 16;
     }
   }
 }
@@ -361,7 +376,7 @@ nar4tsp_score_sums(const uint4* p, const unsigned short* grad, float* products, 
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       int row = 16 * tile + 2 * at.t + k % 2 + 8 * (k / 2);
-      one[k] = row < pairs && at.g < heads ? grad[all.by_head(row, heads) + (size_t)at.g * all.square.number] : 0;
+      one[k] = row < pairs && at.g < heads ? grad[all.by_head(row, heads) + at.g * all.square.number] : 0;
     }
     b[0] = one[0] | one[1] << 16, b[1] = one[2] | one[3] << 16;
   };
@@ -475,10 +490,10 @@ __device__ __forceinline__ void backward(uint4* shared, const uint4* grad, const
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int row = 16 * tile + at.g + 8 * r, inside = row < pairs ? heads : 0;
-      const unsigned short* first = grad_scores + all.by_head(row, heads);
+      word first = all.by_head(row, heads) + 2 * at.t * all.square.number;
       if (FIRST) distance[r] = row < pairs ? ((const float*)x)[row] : 0.0f;
-      word a = 2 * at.t < inside ? first[2 * at.t * all.square.number] : 0;
-      word b = 2 * at.t + 1 < inside ? first[(2 * at.t + 1) * all.square.number] : 0;
+      word a = 2 * at.t < inside ? grad_scores[first] : 0;
+      word b = 2 * at.t + 1 < inside ? grad_scores[first + all.square.number] : 0;
       of_heads[r] = a | b << 16;
     }
     all.take(acc, tile, at, one, source, target);

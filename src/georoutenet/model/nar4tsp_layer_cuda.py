@@ -18,19 +18,25 @@ FILE = "nar4tsp_layer.cu"
 HEADS = 8  # at most
 NARROW = 32 * WIDTH  # bytes of a matrix with 16 columns
 # As many warps as the registers of a multiprocessor allow.
-FORWARD = Kernel(FILE, "nar4tsp_forward", warps=8, shared=MATRIX + 8 * TILE, groups=True)
-FIRST_FORWARD = Kernel(FILE, "nar4tsp_first_forward", warps=8, shared=8 * 8 * WIDTH, groups=True)
+FORWARD = Kernel(FILE, "nar4tsp_forward", warps=12, shared=MATRIX + 12 * 3 * TILE, groups=True)
+FIRST_FORWARD = Kernel(FILE, "nar4tsp_first_forward", warps=12, shared=12 * TILE)
 FINISH = Kernel(FILE, "nar4tsp_finish", warps=32, shared=0)
 SCORES = Kernel(FILE, "nar4tsp_scores", warps=8, shared=0, blocks=4)
 SCORE_SUMS = Kernel(FILE, "nar4tsp_score_sums", warps=24, shared=24 * 2 * TILE)
-BACKWARD = Kernel(FILE, "nar4tsp_backward", warps=8, shared=2 * MATRIX + NARROW + 8 * 3 * TILE, groups=True)
-FIRST_BACKWARD = Kernel(FILE, "nar4tsp_first_backward", warps=8, shared=NARROW + 8 * 2 * TILE, groups=True)
-KERNELS = (FORWARD, FIRST_FORWARD, FINISH, SCORES, SCORE_SUMS, BACKWARD, FIRST_BACKWARD)
+BACKWARD = Kernel(FILE, "nar4tsp_backward", warps=12, shared=2 * MATRIX + NARROW + 12 * 3 * TILE, groups=True)
+BACKWARD_ALONE = Kernel(FILE, "nar4tsp_backward", warps=8, shared=2 * MATRIX + NARROW + 8 * 3 * TILE)
+FIRST_BACKWARD = Kernel(FILE, "nar4tsp_first_backward", warps=12, shared=NARROW + 12 * 2 * TILE, groups=True)
+
+
+def _backward_kernel(device: torch.device, *, is_first: bool) -> Kernel:
+    return FIRST_BACKWARD if is_first else BACKWARD if native.hopper(device) else BACKWARD_ALONE
 
 
 def fits(states: Tensor, heads: int) -> bool:
     """Whether the kernels take such states or projections."""
-    return heads <= HEADS and native.fits(states, *KERNELS, edge_sums_cuda.SUMS)
+    forward = (FORWARD, FIRST_FORWARD, FINISH, SCORES)
+    backward = [_backward_kernel(states.device, is_first=first) for first in (False, True)]
+    return heads <= HEADS and native.fits(states, *forward, SCORE_SUMS, *backward, edge_sums_cuda.SUMS)
 
 
 def forward_pass(
@@ -89,7 +95,7 @@ def backward_pass(
     """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source`` and ``target``."""
     batch, n, _, d = p.shape
     pairs, heads, is_first = batch * n * n, scaled.shape[1], x.shape[-1] == 1
-    kernel = FIRST_BACKWARD if is_first else BACKWARD
+    kernel = _backward_kernel(p.device, is_first=is_first)
     above, ends = (grad, grad_scores, scaled, slope, level, p), (source, target)
     du, dx = torch.empty_like(p), p.new_empty(0) if is_first else torch.empty_like(p)
     dscale = p.new_empty((1, kernel.count((p,)), d), dtype=torch.float32)
