@@ -11,7 +11,7 @@ from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.native import TILE, Kernel
-from georoutenet.model.part_sums_cuda import ARRAYS, part_sums
+from georoutenet.model.part_sums_cuda import part_sums
 
 TARGETS = 64  # of an item, at most
 TEAMS = 2  # of a block, which work on items of their own: one works while the other waits
@@ -55,12 +55,9 @@ def totals(
     dw: Tensor, ds: Tensor, dt: Tensor, norms: Tensor, narrow: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)``, the weight and the norm from their parts."""
-    arrays = [dw.unsqueeze(0), norms.unsqueeze(0), *(x for x in (ds, dt) if x.shape[1] > 1)]
-    dtypes = [dw.dtype, norms.dtype, *[narrow] * (len(arrays) - 2)]
-    found = part_sums(*arrays[:ARRAYS], dtypes=dtypes[:ARRAYS])
-    if len(arrays) > ARRAYS:
-        found += part_sums(*arrays[ARRAYS:], dtypes=dtypes[ARRAYS:])
-    weight, norm, *found = found
+    in_parts = [x for x in (ds, dt) if x.shape[1] > 1]
+    dtypes = [dw.dtype, norms.dtype, *[narrow] * len(in_parts)]
+    weight, norm, *found = part_sums(dw.unsqueeze(0), norms.unsqueeze(0), *in_parts, dtypes=dtypes)
     sources, targets = (found.pop(0) if x.shape[1] > 1 else x.squeeze(1) for x in (ds, dt))
     return sources, targets, weight.squeeze(0), norm.squeeze(0)
 

@@ -11,12 +11,12 @@ from georoutenet.model import native
 from georoutenet.model.native import WIDTH, Kernel
 
 LANES = 8
-ARRAYS = 3  # of a launch
+ARRAYS = 4  # of a launch
 SUMS = Kernel("part_sums.cu", "part_sums", warps=LANES, shared=LANES * 32 * 16)
 
 
 def part_sums(*arrays: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """``x.sum(1)`` of up to three float32 arrays ``(groups, parts, ...)``, each in its dtype."""
+    """``x.sum(1)`` of up to four float32 arrays ``(groups, parts, ...)``, each in its dtype."""
     rows = torch.empty((0, WIDTH), dtype=torch.bfloat16, device=arrays[0].device)
     if not all(_is_whole(x) for x in arrays) or not native.fits(rows, SUMS):
         return [x.sum(1).to(dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
