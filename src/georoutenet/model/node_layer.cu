@@ -273,6 +273,8 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   size_t line = line_of(first - at.g, rows, at);
 #pragma unroll 1
   for (int l = 0; l < past; l++) prefetch(history.states[l] + line);
+#pragma unroll
+  for (int h = 4; h < 8; h++) prefetch(edges + 8 * line - 56 * (at.lane % 2) + 16 * h);
   float acc[16][4];
   word x[2][16];
 
@@ -497,10 +499,14 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   // Shared memory for what a thread needs soon: two sets of its pieces, k = 4 r + c.
   uint4* ahead[2];
   ahead[0] = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane, ahead[1] = ahead[0] + 8 * 32;
-  auto fetch = [&](int set, const uint4* from, int stride, bool is_there = true) {  // (rows, stride) pieces
+  auto fetch_row = [&](int set, int r, const uint4* from, int stride, bool is_there) {  // of (rows, stride) pieces
 #pragma unroll
-    for (int k = 0; k < 8; k++)
-      copy16(ahead[set] + 32 * k, from + (size_t)row[k / 4] * stride + 4 * (k % 4) + at.t, is_there);
+    for (int c = 0; c < 4; c++)
+      copy16(ahead[set] + 32 * (4 * r + c), from + (size_t)row[r] * stride + 4 * c + at.t, is_there);
+  };
+  auto fetch = [&](int set, const uint4* from, int stride) {
+    fetch_row(set, 0, from, stride, true);
+    fetch_row(set, 1, from, stride, true);
   };
   fetch(1, slab(NORM2), 16);
   commit_copies();
@@ -531,7 +537,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   widen(acc, x);
 #pragma unroll 1
   for (int norm = 1; norm >= 0; norm--) {
-    keep(row[0]), keep(row[1]);  // addresses are cheaper to compute than to keep
     word y[2][16];
     if (norm == 1) {
       auto take_map = [&](const uint4* of_map) {
@@ -615,8 +620,12 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   }
 
   // Eqs. residual_attention and residual_mix.
-  fetch(1, of_past(0), 16, !is_last);
-  commit_copies();
+  auto fetch_old = [&](int l, int r) {
+    if (l < past) fetch_row(1, r, of_past(l), 16, !is_last);
+    commit_copies();
+  };
+  fetch_old(0, 0);
+  fetch_old(0, 1);
   OfStates share, score = {};
 #pragma unroll
   for (int r = 0; r < 2; r++)
@@ -637,17 +646,14 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
     float mine = share.get(r, l, at), change = score.get(r, l, at);
     add(inner, h, r, change);
     word share2 = pack(mine, mine), change2 = pack(change, change);
-    if (r == 0) wait_for_copies();
+    wait_for_copies<1>();
     word sum[16], old[16];
     take(sum, ahead[0] + 4 * 32 * r, 32);  // the projected query
     take(old, ahead[1] + 4 * 32 * r, 32);
 #pragma unroll
     for (int q = 0; q < 16; q++) sum[q] = fma2(share2, x[r][q], fma2(change2, sum[q], old[q]));
     if (inside[r]) put(of_past(l) + piece(row[r], at.t), sum);
-    if (r == 1 && l + 1 < past) {
-      fetch(1, of_past(l + 1), 16, !is_last);
-      commit_copies();
-    }
+    fetch_old(l + 1, r);
   });
 
   // Back through the keys' matrix, the query's to the node, and to the message.
