@@ -106,12 +106,13 @@ __device__ __forceinline__ void add(float (&acc)[16][4], const word (&x)[16], in
 }
 // Row g + 8 r of x times that of h. Of the products of all rows with all of h, the diagonal counts.
 __device__ __forceinline__ float dot(const word (&x)[2][16], const word (&h)[16], int r, Lane at) {
-  float all[2][4] = {};
+  float all[4][4] = {}, sum[2];  // four at a time, so that none waits for the one before
 #pragma unroll
   for (int k = 0; k < 8; k++)
-    mma(all[k % 2], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], h[2 * k], h[2 * k + 1]);
-  float even = all[0][2 * r] + all[1][2 * r], odd = all[0][2 * r + 1] + all[1][2 * r + 1];
-  return from_lane(at.g % 2 ? odd : even, 4 * at.g + at.g / 2);
+    mma(all[k % 4], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], h[2 * k], h[2 * k + 1]);
+#pragma unroll
+  for (int k = 0; k < 2; k++) sum[k] = all[0][2 * r + k] + all[1][2 * r + k] + (all[2][2 * r + k] + all[3][2 * r + k]);
+  return from_lane(at.g % 2 ? sum[1] : sum[0], 4 * at.g + at.g / 2);
 }
 // A number for each past state of row g + 8 r: lane 4 g + t has those of states t and t + 4.
 struct OfStates {
@@ -174,20 +175,23 @@ struct History {
 __device__ __forceinline__ size_t line_of(int first, int rows, Lane at) {
   return (size_t)min(first + at.lane / 2, rows - 1) * 16 + at.lane % 2 * 8;
 }
-// acc = normalized acc of row r; returns the scale.
-__device__ __forceinline__ float normalize(float (&acc)[16][4], int r) {
-  float sum = 0, square = 0;
+// acc = normalized acc; and the scales of both rows.
+__device__ __forceinline__ void normalize(float (&acc)[16][4], float (&scale)[2]) {
+  float sum[2] = {}, square[2] = {};
 #pragma unroll
   for (int q = 0; q < 16; q++)
 #pragma unroll
-    for (int h = 0; h < 2; h++) sum += acc[q][2 * r + h], square = fmaf(acc[q][2 * r + h], acc[q][2 * r + h], square);
-  float mean = over_row(sum) * (1.0f / WIDTH);
-  float scale = rsqrtf(fmaxf(over_row(square) * (1.0f / WIDTH) - mean * mean, 0.0f) + 1e-5f), shift = -mean * scale;
+    for (int k = 0; k < 4; k++) sum[k / 2] += acc[q][k], square[k / 2] = fmaf(acc[q][k], acc[q][k], square[k / 2]);
 #pragma unroll
-  for (int q = 0; q < 16; q++)
+  for (int r = 0; r < 2; r++) {
+    float mean = over_row(sum[r]) * (1.0f / WIDTH), variance = over_row(square[r]) * (1.0f / WIDTH) - mean * mean;
+    scale[r] = rsqrtf(fmaxf(variance, 0.0f) + 1e-5f);
+    float shift = -mean * scale[r];
 #pragma unroll
-    for (int h = 0; h < 2; h++) acc[q][2 * r + h] = fmaf(acc[q][2 * r + h], scale, shift);
-  return scale;
+    for (int q = 0; q < 16; q++)
+#pragma unroll
+      for (int k = 2 * r; k < 2 * r + 2; k++) acc[q][k] = fmaf(acc[q][k], scale[r], shift);
+  }
 }
 // acc = x + for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the
 // next matrix.
@@ -381,11 +385,11 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
         finish(acc, product);
       }
     }
+    float scale[2];
+    normalize(acc, scale);
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      float scale = normalize(acc, r);
-      if (inside[r] && at.t == 0) scales[2 * row[r] + norm] = scale;
-    }
+    for (int r = 0; r < 2; r++)
+      if (inside[r] && at.t == 0) scales[2 * row[r] + norm] = scale[r];
     narrow(x, acc);
     write(slab(NORM1 + norm), x);
 #pragma unroll
@@ -448,12 +452,13 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const word (&
 #pragma unroll
     for (int k = 0; k < 4; k++) acc[q][k] *= gamma[feature_of(q, at.t) + k % 2];
   narrow(x, acc);
-  float total[4] = {};
+  float total[4][4] = {};
 #pragma unroll
-  for (int k = 0; k < 8; k++) mma(total, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], ONES, ONES);
+  for (int k = 0; k < 8; k++) mma(total[k % 4], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], ONES, ONES);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float part = scale[r] * (-1.0f / WIDTH), less = total[2 * r] * part, slope = dot(x, y[r], r, at) * part;
+    float sum = total[0][2 * r] + total[1][2 * r] + (total[2][2 * r] + total[3][2 * r]);
+    float part = scale[r] * (-1.0f / WIDTH), less = sum * part, slope = dot(x, y[r], r, at) * part;
 #pragma unroll
     for (int q = 0; q < 16; q++) {
       acc[q][2 * r] = fmaf(low(y[r][q]), slope, fmaf(acc[q][2 * r], scale[r], less));
