@@ -194,14 +194,11 @@ __device__ __forceinline__ void normalize(float (&acc)[16][4], float (&scale)[2]
   }
 }
 // acc = x + for each head's two n-tiles, the averages of 128 features (16 uint4 a head) times the head's part of the
-// next matrix.
+// next matrix. The first heads' are given, the others come while those are used.
+constexpr int AHEAD = 4;
 template <class Matrices>
-__device__ __forceinline__ void add_edges(float (&acc)[16][4], const word (&x)[2][16], Matrices& stream,
-                                          const uint4* row0, const uint4* row1) {
-  constexpr int AHEAD = 4;  // heads on their way
-  word e[AHEAD][2][16];
-#pragma unroll
-  for (int h = 0; h < AHEAD; h++) take(e[h][0], row0 + 16 * h, 4), take(e[h][1], row1 + 16 * h, 4);
+__device__ __forceinline__ void add_edges(float (&acc)[16][4], const word (&x)[2][16], word (&e)[AHEAD][2][16],
+                                          Matrices& stream, const uint4* row0, const uint4* row1) {
   widen(acc, x);
   Matrix b = stream.next();
   stream.fetch();
@@ -256,13 +253,6 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
-#pragma unroll
-  for (int k = 0; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32)
-    if (k + threadIdx.x < VECTORS / 4) copy16((uint4*)vector + k + threadIdx.x, (const uint4*)vectors + k + threadIdx.x);
-  commit_copies();
-  __shared__ long long offsets[PAST];
-  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
-  Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
   int first = (blockIdx.x * NODE_FORWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -274,15 +264,10 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
     for (int r = 0; r < 2; r++)
       if (inside[r]) put(to + piece(row[r], at.t), x[r]);
   };
-  size_t line = line_of(first - at.g, rows, at);
-#pragma unroll 1
-  for (int l = 0; l < past; l++) prefetch(history.states[l] + line);
-#pragma unroll
-  for (int h = 4; h < 8; h++) prefetch(edges + 8 * line - 56 * (at.lane % 2) + 16 * h);
+  // What is needed first: values, and the first heads' edges. Word 2 h + u of a row of values is features
+  // 16 h + 4 t + 2 u + (0, 1): four of head h.
   float acc[16][4];
-  word x[2][16];
-
-  // Eq. node_message. Word 2 h + u of a row is features 16 h + 4 t + 2 u + (0, 1): four of head h.
+  word x[2][16], e[AHEAD][2][16];
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -290,7 +275,25 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
       uint2 v = values[(size_t)row[r] * 32 + 4 * h + at.t];
       x[r][2 * h] = v.x, x[r][2 * h + 1] = v.y;
     }
-  add_edges(acc, x, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
+#pragma unroll
+  for (int h = 0; h < AHEAD; h++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) take(e[h][r], edges + piece(row[r] * 8 + h, at.t), 4);
+
+#pragma unroll
+  for (int k = 0; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32)
+    if (k + threadIdx.x < VECTORS / 4) copy16((uint4*)vector + k + threadIdx.x, (const uint4*)vectors + k + threadIdx.x);
+  commit_copies();
+  __shared__ long long offsets[PAST];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
+  Stream<NODE_FORWARD_WARPS * 32, BUFFERS> stream(weights, shared, 10 + outputs);
+  size_t line = line_of(first - at.g, rows, at);
+#pragma unroll 1
+  for (int l = 0; l < past; l++) prefetch(history.states[l] + line);
+#pragma unroll
+  for (int h = AHEAD; h < 8; h++) prefetch(edges + 8 * line - 56 * (at.lane % 2) + 16 * h);
+  // Eq. node_message.
+  add_edges(acc, x, e, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
   narrow(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
@@ -480,10 +483,6 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 2;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
-  __shared__ long long offsets[PAST + 5];
-  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
-  Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
-  Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
   Lane at;
   keep(at.t);  // what it adds to an address then stays apart from constants
   int first = (blockIdx.x * NODE_BACKWARD_WARPS + threadIdx.x / 32) * 16 + at.g;
@@ -496,10 +495,27 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
     for (int r = 0; r < 2; r++)
       if (inside[r]) put(gradients + (size_t)row[r] * (COLUMNS / 8) + column / 8 + at.t, x[r]);
   };
+  // What is needed first: the gradient of the new state, from the start attention and from later layers, and of its
+  // first map.
+  word x[2][16], more[2][16] = {}, y[2][16];
+#pragma unroll
+  for (int r = 0; r < 2; r++) take(x[r], of_state + piece(row[r], at.t), 4);
+  if (!is_last)
+#pragma unroll
+    for (int r = 0; r < 2; r++) take(more[r], of_past(past) + piece(row[r], at.t), 4);
+  auto take_map = [&](const uint4* of_map) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) take(y[r], of_map + piece(row[r], at.t), 4);
+  };
+  take_map(of_map0);
+
+  __shared__ long long offsets[PAST + 5];
+  History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
+  Places<5> of_maps({of_map0, of_map1, of_map2, of_map3, of_map4}, offsets + PAST);
+  Stream<NODE_BACKWARD_WARPS * 32, BUFFERS> stream(weights, shared, outputs + 10);
   float acc[16][4];
   float* sums = vector + 4 * WIDTH;  // for each warp: gamma1, beta1, gamma2, beta2
   float* mine = sums + threadIdx.x / 32 * 512;
-  word x[2][16];
 
   // Shared memory for what a thread needs soon: two sets of its pieces, k = 4 r + c.
   uint4* ahead[2];
@@ -528,27 +544,15 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
     if (!is_last) prefetch(of_past(l) + line);
   }
 
-  // The gradient of the new state: from the start attention, from later layers, and through its maps.
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    take(x[r], of_state + piece(row[r], at.t), 4);
-    if (is_last) continue;
-    word more[16];
-    take(more, of_past(past) + piece(row[r], at.t), 4);
+  for (int k = 0; k < WIDTH; k += NODE_BACKWARD_WARPS * 32)
+    if (k + threadIdx.x < WIDTH) ((float4*)vector)[k + threadIdx.x] = ((const float4*)vectors)[k + threadIdx.x];
 #pragma unroll
-    for (int q = 0; q < 16; q++) x[r][q] = add2(x[r][q], more[q]);
-  }
-  for (int k = threadIdx.x; k < WIDTH; k += NODE_BACKWARD_WARPS * 32) ((float4*)vector)[k] = ((const float4*)vectors)[k];
+  for (int q = 0; q < 16; q++) x[0][q] = add2(x[0][q], more[0][q]), x[1][q] = add2(x[1][q], more[1][q]);
   widen(acc, x);
 #pragma unroll 1
   for (int norm = 1; norm >= 0; norm--) {
-    word y[2][16];
     if (norm == 1) {
-      auto take_map = [&](const uint4* of_map) {
-        take(y[0], of_map + piece(row[0], at.t), 4);
-        take(y[1], of_map + piece(row[1], at.t), 4);
-      };
-      take_map(of_map0);
 #pragma unroll 1
       for (int o = 0; o < outputs; o++) {
 #pragma unroll
