@@ -1,4 +1,5 @@
-"""NAR4TSP's fused edge layer and attention on a GPU, by launch shape, and the encoder with and without it.
+"""NAR4TSP's fused edge layer and attention on a GPU, in CUDA C++ and in Triton by launch shape, and the
+encoder with and without it.
 
     python benchmarks/nar4tsp_layer.py [--batch 512] [--n 50]
 
@@ -14,13 +15,13 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton
+from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton, native
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.nar4tsp_attention_triton import attention, attention_backward
-from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_score_sums
+from georoutenet.model.nar4tsp_triton import edge_layer, edge_layer_backward, edge_norm_backward
 
-# What to try for each kernel, beside what it uses; ``share`` is programs for each multiprocessor.
+# What to try for each Triton kernel, beside what it uses; ``share`` is programs for each multiprocessor.
 SHAPES: dict[str, list[dict[str, int | None]]] = {
     "forward": [
         {},
@@ -48,25 +49,34 @@ def main() -> None:
     x, source, target = normal(batch, n, n, d), normal(batch, n, d), normal(batch, n, d)
     weight, score = normal(d, d) * d**-0.5, normal(d, heads)
     forward = (x, vector[0], vector[1], weight, source, target, vector[2], score)
-    p = edge_layer(*forward)[0]
+    p, *_, moments = edge_layer(*forward)
     grad, grad_scores = normal(batch, n, n, d), normal(batch, heads, n, n)
     backward = (grad, grad_scores, score, vector[3], vector[4], p, x, vector[0], weight, source, target)
     calls: dict[str, Callable[[], object]] = {
         "forward": lambda: edge_layer(*forward),
         "scores": lambda: edge_layer(*forward),
-        "score_sums": lambda: edge_score_sums(p, grad_scores),
+        "score_sums": lambda: edge_norm_backward(p, grad_scores, *vector[:2], score, *vector[2:4], moments),
         "proposal": lambda: edge_layer_backward(*backward),
         "weight": lambda: edge_layer_backward(*backward),
     }
     what = {"forward": "forward", "scores": "forward", "score_sums": "score sums"}
     table = Table("nar4tsp", options)
 
+    fits = native.fits
+    for hopper in (False, True):
+        native.HOPPER = hopper
+        if hopper == native.hopper(p.device):
+            for kernel in ("forward", "score_sums", "weight"):
+                how = "CUDA, four warps together" if hopper else "CUDA"
+                table.measure(what.get(kernel, "backward"), how, calls[kernel])
+    native.fits = lambda *_: False
     for kernel, shapes in SHAPES.items():
         usual = nar4tsp_triton.LAUNCH[kernel]
         for shape in shapes:
             nar4tsp_triton.LAUNCH[kernel] = replace(usual, **shape)  # type: ignore[arg-type]
             table.measure(what.get(kernel, "backward"), f"{kernel} {shape}", calls[kernel])
         nar4tsp_triton.LAUNCH[kernel] = usual
+    native.fits = fits
 
     points = torch.rand(batch, n, 2, device="cuda")
     distance = torch.cdist(points, points)

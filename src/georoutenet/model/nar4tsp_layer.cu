@@ -359,7 +359,7 @@ nar4tsp_scores(const uint4* p, const unsigned short* scaled, const float* consta
 #endif
 
 #ifdef NAR4TSP_SCORE_SUMS_WARPS
-// The block's sums of p^T grad (128, heads) and of grad (heads). Most pairs are out of reach and have no gradient at all:
+// The block's sums of p^T grad (128, 8) and of grad (8), with zeros beyond the last head. Most pairs are out of reach and have no gradient at all:
 // their states are not read.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_SCORE_SUMS_WARPS * 32, 1)
 nar4tsp_score_sums(const uint4* p, const unsigned short* grad, float* products, float* sums, int n, int heads, int pairs) {
@@ -430,11 +430,55 @@ nar4tsp_score_sums(const uint4* p, const unsigned short* grad, float* products, 
   for (int k = threadIdx.x; k < SIZE; k += blockDim.x) {
     float sum = 0;
     for (int warp = 0; warp < NAR4TSP_SCORE_SUMS_WARPS; warp++) sum += of_warps[warp * SIZE + k];
-    if (k % 8 >= heads) continue;
-    if (k < 8 * WIDTH)
-      products[(blockIdx.x * WIDTH + k / 8) * heads + k % 8] = sum;
-    else
-      sums[blockIdx.x * heads + k % 8] = sum;
+    (k < 8 * WIDTH ? products + blockIdx.x * 8 * WIDTH : sums + blockIdx.x * 8 - 8 * WIDTH)[k] = sum;
+  }
+}
+#endif
+
+#ifdef NAR4TSP_NORM_BACKWARD_WARPS
+// From those sums and the gradients of scale' and offset' to what statistics and scores add to dp (slope, level, scaled),
+// and to the gradients of gamma and score. A block has 8 features.
+extern "C" __global__ void __launch_bounds__(NAR4TSP_NORM_BACKWARD_WARPS * 32, 1)
+nar4tsp_norm_backward(const float4* products, const float4* sums, const float* grad_scale, const float* grad_offset,
+                      const unsigned short* score, const float* scale, const float* offset, const float* moments,
+                      float* slope, float* level, unsigned short* scaled, float* dgamma, unsigned short* dscore, int parts,
+                      int heads, int pairs) {
+  __shared__ float4 shares[NAR4TSP_NORM_BACKWARD_WARPS][18];
+  __shared__ float totals[72];  // of 8 features, 8 heads; of 8 heads
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (lane < 18) {
+    const float4* from = lane < 16 ? products + 16 * blockIdx.x + lane : sums + lane - 16;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+    for (int part = warp; part < parts; part += NAR4TSP_NORM_BACKWARD_WARPS) {
+      float4 v = from[part * (lane < 16 ? 2 * WIDTH : 2)];
+      total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+    }
+    shares[warp][lane] = total;
+  }
+  __syncthreads();
+  for (int k = threadIdx.x; k < 72; k += blockDim.x) {
+    totals[k] = 0;
+    for (int warp = 0; warp < NAR4TSP_NORM_BACKWARD_WARPS; warp++) totals[k] += ((const float*)shares[warp])[k];
+  }
+  __syncthreads();
+  for (int k = threadIdx.x; k < 8 * heads; k += blockDim.x) {
+    int f = 8 * blockIdx.x + k / heads, head = k % heads;
+    scaled[f * heads + head] = pack(low(score[f * heads + head]) * scale[f], 0.0f);
+    float change = scale[f] * totals[k / heads * 8 + head] + offset[f] * totals[64 + head];
+    dscore[f * heads + head] = pack(change, 0.0f);
+  }
+  if (threadIdx.x < 8) {
+    int f = 8 * blockIdx.x + threadIdx.x;
+    float of_scale = grad_scale[f], of_offset = grad_offset[f], mean = moments[f], inverse = moments[WIDTH + f];
+    for (int head = 0; head < heads; head++) {
+      float factor = low(score[f * heads + head]);
+      of_scale += factor * totals[threadIdx.x * 8 + head], of_offset += factor * totals[64 + head];
+    }
+    float of_gamma = (of_scale - mean * of_offset) * inverse, along = -scale[f] * inverse * of_gamma / pairs;
+    dgamma[f] = of_gamma;
+    slope[f] = along;
+    level[f] = -scale[f] * of_offset / pairs - along * mean;
   }
 }
 #endif

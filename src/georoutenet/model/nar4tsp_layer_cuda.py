@@ -23,6 +23,7 @@ FIRST_FORWARD = Kernel(FILE, "nar4tsp_first_forward", warps=12, shared=12 * TILE
 FINISH = Kernel(FILE, "nar4tsp_finish", warps=32, shared=0)
 SCORES = Kernel(FILE, "nar4tsp_scores", warps=8, shared=0, blocks=4)
 SCORE_SUMS = Kernel(FILE, "nar4tsp_score_sums", warps=24, shared=24 * 2 * TILE)
+NORM_BACKWARD = Kernel(FILE, "nar4tsp_norm_backward", warps=8, shared=0)
 BACKWARD = Kernel(FILE, "nar4tsp_backward", warps=12, shared=2 * MATRIX + NARROW + 12 * 3 * TILE, groups=True)
 BACKWARD_ALONE = Kernel(FILE, "nar4tsp_backward", warps=8, shared=2 * MATRIX + NARROW + 8 * 3 * TILE)
 FIRST_BACKWARD = Kernel(FILE, "nar4tsp_first_backward", warps=12, shared=NARROW + 12 * 2 * TILE, groups=True)
@@ -35,8 +36,9 @@ def _backward_kernel(device: torch.device, *, is_first: bool) -> Kernel:
 def fits(states: Tensor, heads: int) -> bool:
     """Whether the kernels take such states or projections."""
     forward = (FORWARD, FIRST_FORWARD, FINISH, SCORES)
+    sums = (SCORE_SUMS, NORM_BACKWARD, edge_sums_cuda.SUMS)
     backward = [_backward_kernel(states.device, is_first=first) for first in (False, True)]
-    return heads <= HEADS and native.fits(states, *forward, SCORE_SUMS, *backward, edge_sums_cuda.SUMS)
+    return heads <= HEADS and native.fits(states, *forward, *sums, *backward)
 
 
 def forward_pass(
@@ -68,15 +70,29 @@ def forward_pass(
     return p, out_scale, out_offset, scores, moments
 
 
-def score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
+def norm_backward(
+    p: Tensor,
+    grad_scores: Tensor,
+    grad_scale: Tensor,
+    grad_offset: Tensor,
+    score: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    moments: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What statistics and scores add to ``dp``: slope, level and scaled; gradients of gamma and score."""
     batch, n, _, d = p.shape
-    heads, blocks = grad.shape[1], SCORE_SUMS.count((p,))
-    products = p.new_empty((1, blocks, d, heads), dtype=torch.float32)
-    sums = p.new_empty((1, blocks, heads), dtype=torch.float32)
-    SCORE_SUMS(p, grad, products, sums, n, heads, batch * n * n)
-    product, total = part_sums(products, sums, dtypes=[torch.float32] * 2)
-    return product[0], total[0]
+    heads, pairs = score.shape[1], batch * n * n
+    blocks = SCORE_SUMS.count((p,)) if heads else 0
+    products, sums = moments.new_empty(blocks, d, HEADS), moments.new_empty(blocks, HEADS)
+    if heads:
+        SCORE_SUMS(p, grad_scores, products, sums, n, heads, pairs)
+    slope, level, dgamma = (torch.empty_like(scale) for _ in range(3))
+    scaled, dscore = torch.empty_like(score), torch.empty_like(score)
+    read = (products, sums, grad_scale, grad_offset, score, scale, offset, moments)
+    written = (slope, level, scaled, dgamma, dscore)
+    NORM_BACKWARD(*read, *written, blocks, heads, pairs, blocks=d // 8)
+    return written
 
 
 def backward_pass(

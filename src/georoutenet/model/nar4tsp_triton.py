@@ -104,7 +104,9 @@ def edge_layer(
     ``weight``, ``source``, ``target``, ``score``, ``p`` and ``x``, unless it is a distance, share one dtype,
     and ``d`` is a power of two; the vectors are float32.
     """
-    x, weight, source, target, score = (value.contiguous() for value in (x, weight, source, target, score))
+    x, scale, offset, weight, source, target, score = (
+        value.contiguous() for value in (x, scale, offset, weight, source, target, score)
+    )
     batch, n, _, features = x.shape
     d, heads = score.shape
     if nar4tsp_layer_cuda.fits(source, heads):
@@ -135,19 +137,56 @@ def edge_layer(
     return p, out_scale, out_offset, scores, moments
 
 
-@torch.library.custom_op("georoutenet::nar4tsp_edge_score_sums", mutates_args=())
-def edge_score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op("georoutenet::nar4tsp_edge_norm_backward", mutates_args=())
+def edge_norm_backward(
+    p: Tensor,
+    grad_scores: Tensor,
+    grad_scale: Tensor,
+    grad_offset: Tensor,
+    score: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    moments: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What statistics and scores add to ``dp``: slope, level ``(d,)`` and scaled ``(d, H)``; gradients of
+    gamma and score.
+
+    ``scale'`` and ``offset'`` and their gradients, but for the share of the scores.
+    """
+    score, grad_scores, grad_scale, grad_offset = (
+        value.contiguous() for value in (score, grad_scores, grad_scale, grad_offset)
+    )
+    heads = score.shape[1]
+    if nar4tsp_layer_cuda.fits(p, heads):
+        return nar4tsp_layer_cuda.norm_backward(
+            p, grad_scores, grad_scale, grad_offset, score, scale, offset, moments
+        )
+    mean, inverse = moments
+    wide_score, dscore = score.float(), torch.empty_like(score)
+    if heads:
+        products, sums = _score_sums(p, grad_scores)
+        grad_scale = grad_scale + (wide_score * products).sum(1)
+        grad_offset = grad_offset + (wide_score * sums).sum(1)
+        dscore = (scale[:, None] * products + offset[:, None] * sums).to(score.dtype)
+    # scale' = gamma / deviation and offset' = -mean scale': through mean and deviation to every pair.
+    dgamma = (grad_scale - mean * grad_offset) * inverse
+    pairs = p.numel() // p.shape[-1]
+    slope = -scale * inverse * dgamma / pairs
+    level = -scale * grad_offset / pairs - slope * mean
+    scaled = (wide_score * scale[:, None]).to(score.dtype)
+    return slope, level, scaled, dgamma, dscore
+
+
+def _score_sums(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """``sum p^T grad (d, H)`` and ``sum grad (H,)`` over all pairs."""
     d, heads = p.shape[-1], grad.shape[1]
-    if nar4tsp_layer_cuda.fits(p, heads):
-        return nar4tsp_layer_cuda.score_sums(p, grad.contiguous())
     pairs = p.numel() // d
     launch = LAUNCH["score_sums"]
     chunk, programs = _share(pairs, launch, p.device)
     products = p.new_empty(programs, d, heads, dtype=torch.float32)
     sums = p.new_empty(programs, heads, dtype=torch.float32)
     kernels.score_sums[(programs,)](
-        p, grad.contiguous(), products, sums, pairs, p.shape[1], heads, chunk,
+        p, grad, products, sums, pairs, p.shape[1], heads, chunk,
         D=d, P=launch.rows, H=_padded(heads), **launch.options(),
     )  # fmt: skip
     return products.sum(0), sums.sum(0)
@@ -168,8 +207,8 @@ def edge_layer_backward(
     target: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source``, ``target``."""
-    x, weight, source, target, grad, grad_scores, scaled = (
-        value.contiguous() for value in (x, weight, source, target, grad, grad_scores, scaled)
+    x, scale, weight, source, target, grad, grad_scores = (
+        value.contiguous() for value in (x, scale, weight, source, target, grad, grad_scores)
     )
     batch, n, _, features = x.shape
     d, heads = scaled.shape
@@ -211,10 +250,10 @@ def _(x: Tensor, scale: Tensor, offset: Tensor, weight: Tensor, source: Tensor, 
     return p, gamma.new_empty(d), gamma.new_empty(d), scores, gamma.new_empty(2, d)
 
 
-@edge_score_sums.register_fake
-def _(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    d, heads = p.shape[-1], grad.shape[1]
-    return p.new_empty((d, heads), dtype=torch.float32), p.new_empty(heads, dtype=torch.float32)
+@edge_norm_backward.register_fake
+def _(p: Tensor, grad_scores: Tensor, grad_scale: Tensor, grad_offset: Tensor, *rest: Tensor) -> Any:
+    score, scale, _, _ = rest
+    return tuple(value.new_empty(value.shape) for value in (scale, scale, score, scale, score))
 
 
 @edge_layer_backward.register_fake
@@ -234,19 +273,9 @@ def _gradient(
     ctx: Any, grad: Tensor, grad_scale: Tensor, grad_offset: Tensor, grad_scores: Tensor, _: Any
 ) -> tuple[Tensor | None, ...]:
     x, scale, weight, source, target, score, p, out_scale, out_offset, moments = ctx.saved_tensors
-    mean, inverse = moments
-    wide_score, dscore = score.float(), None
-    if score.shape[1]:  # the scores' share of what reaches scale' and offset'
-        products, sums = torch.ops.georoutenet.nar4tsp_edge_score_sums(p, grad_scores)
-        grad_scale = grad_scale + (wide_score * products).sum(1)
-        grad_offset = grad_offset + (wide_score * sums).sum(1)
-        dscore = (out_scale[:, None] * products + out_offset[:, None] * sums).to(score.dtype)
-    # scale' = gamma / deviation and offset' = -mean scale': through mean and deviation to every pair.
-    dgamma = (grad_scale - mean * grad_offset) * inverse
-    pairs = p.numel() // p.shape[-1]
-    slope = -out_scale * inverse * dgamma / pairs
-    level = -out_scale * grad_offset / pairs - slope * mean
-    scaled = (wide_score * out_scale[:, None]).to(score.dtype)
+    slope, level, scaled, dgamma, dscore = torch.ops.georoutenet.nar4tsp_edge_norm_backward(
+        p, grad_scores, grad_scale, grad_offset, score, out_scale, out_offset, moments
+    )
     dx, dscale, dweight, ds, dt = torch.ops.georoutenet.nar4tsp_edge_layer_backward(
         grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target
     )
