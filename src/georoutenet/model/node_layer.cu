@@ -14,15 +14,16 @@ template <int THREADS, int BUFFERS>
 struct Stream {
   const uint4* from;
   uint4* buffers;
-  int count, number;
+  int count, copied, used;
   // With a barrier.
-  __device__ Stream(const uint4* from, uint4* buffers, int count) : from(from), buffers(buffers), count(count), number(0) {
+  __device__ Stream(const uint4* from, uint4* buffers, int count)
+      : from(from), buffers(buffers), count(count), copied(0), used(0) {
 #ifdef HOPPER
     if (threadIdx.x == 0)
       for (int k = 0; k < BUFFERS; k++) prepare(arrived(k));
 #endif
     __syncthreads();
-    for (int k = 0; k < BUFFERS - 1; k++) copy();
+    for (int k = 0; k < (TOGETHER > 1 ? BUFFERS : BUFFERS - 1); k++) copy();
   }
   __device__ __forceinline__ uint4* buffer(int number) { return buffers + number % BUFFERS * FRAGMENTS; }
 #ifdef HOPPER
@@ -30,55 +31,63 @@ struct Stream {
     __shared__ Signal signals[BUFFERS];
     return signals + number % BUFFERS;
   }
-#endif
   __device__ __forceinline__ void copy() {
-#ifdef HOPPER
-    if (threadIdx.x == 0 && number < count)
-      copy_block(buffer(number), from + number * FRAGMENTS, 16 * FRAGMENTS, arrived(number));
+    if (threadIdx.x == 0 && copied < count)
+      copy_block(buffer(copied), from + copied * FRAGMENTS, 16 * FRAGMENTS, arrived(copied));
+    copied++;
+  }
+  __device__ __forceinline__ Matrix next() {
+    wait_for_block(arrived(used), used / BUFFERS % 2);
+    return matrix_in(buffer(used++));
+  }
+  // If the last matrix but PENDING is used no more, another one takes its place.
+  template <int PENDING = 0>
+  __device__ __forceinline__ void replace(bool is_used) {
+    wait_for_products<PENDING>();
+    if (!is_used) return;
+    __syncthreads();
+    copy();
+  }
 #else
-    if (number < count) {
-      uint4* to = buffer(number) + threadIdx.x;
-      const uint4* mine = from + number * FRAGMENTS + threadIdx.x;
+  __device__ __forceinline__ void copy() {
+    if (copied < count) {
+      uint4* to = buffer(copied) + threadIdx.x;
+      const uint4* mine = from + copied * FRAGMENTS + threadIdx.x;
 #pragma unroll
       for (int k = 0; k < FRAGMENTS; k += THREADS) copy16(to + k, mine + k);
     }
     commit_copies();
-#endif
-    number++;
+    copied++;
   }
-  // The next matrix; `fetch` comes between, when nobody of this warp reads the one before any more.
   __device__ __forceinline__ Matrix next() {
-    int now = number - BUFFERS + 1;
-#ifdef HOPPER
-    wait_for_block(arrived(now), now / BUFFERS % 2);
-#else
     wait_for_copies<BUFFERS - 2>();
     __syncthreads();  // every thread's copies are there, and nobody reads the matrix before any more
-#endif
-    return matrix_in(buffer(now));
-  }
-  __device__ __forceinline__ void fetch() {
-#ifdef HOPPER
-    __syncthreads();  // nobody reads the matrix before any more
-#endif
     copy();
+    return matrix_in(buffer(used++));
   }
-  // acc += x times the next matrix, on its way until `finish`; all before is there. `meanwhile` does not touch acc, nor
-  // change x.
+  template <int PENDING = 0>
+  __device__ __forceinline__ void replace(bool is_used) {}
+#endif
+  // acc += x times the next matrix, on its way until `end`. `meanwhile` does not touch acc, nor change x.
   template <class Work>
   __device__ __forceinline__ void begin(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
     Matrix b = next();
-    if (TOGETHER == 1) meanwhile(), fetch();
+    if (TOGETHER == 1) meanwhile();
     start(acc, x, b);
+    if (TOGETHER > 1) meanwhile();
+  }
+  // Of the last product but PENDING, if it began.
+  template <int PENDING = 0>
+  __device__ __forceinline__ void end(float (&acc)[16][4], const word (&x)[2][16], bool began = true) {
+    replace<PENDING>(began);
 #ifdef HOPPER
-    wait_for_products<1>();
+    hold(acc), hold(x);
 #endif
-    if (TOGETHER > 1) meanwhile(), fetch();
   }
   template <class Work>
   __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16], Work meanwhile) {
     begin(acc, x, meanwhile);
-    finish(acc, x);
+    end(acc, x);
   }
   __device__ __forceinline__ void multiply(float (&acc)[16][4], const word (&x)[2][16]) {
     multiply(acc, x, [] {});
@@ -201,7 +210,6 @@ __device__ __forceinline__ void add_edges(float (&acc)[16][4], const word (&x)[2
                                           Matrices& stream, const uint4* row0, const uint4* row1) {
   widen(acc, x);
   Matrix b = stream.next();
-  stream.fetch();
 #ifdef HOPPER
   hold(acc);
 #endif
@@ -234,9 +242,7 @@ __device__ __forceinline__ void add_edges(float (&acc)[16][4], const word (&x)[2
     take(e[done % AHEAD][0], row0 + 16 * (done + AHEAD), 4);
     take(e[done % AHEAD][1], row1 + 16 * (done + AHEAD), 4);
   }
-#ifdef HOPPER
-  finish(acc, e[7 % AHEAD]);
-#endif
+  stream.end(acc, e[7 % AHEAD]);
 }
 __device__ __forceinline__ float silu(float x) {  // x / (1 + exp(-x))
   float half = 0.5f * x;
@@ -379,13 +385,16 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
             to[32] = make_uint4(w[1][0], w[1][1], w[1][2], w[1][3]);
           }
         }
-        if (quarter % 2) stream.begin(acc, product, [] {});
+        bool is_odd = quarter % 2;  // half of the values are there
+        if (is_odd) stream.begin(acc, product, [] {});
         if (quarter < 3) {
           biases(quarter + 1);
           stream.begin(both, x, [] {});
-          finish(both, x);
+          stream.end<1>(acc, product, is_odd);
+          stream.end(both, x);
+        } else {
+          stream.end(acc, product);
         }
-        finish(acc, product);
       }
     }
     float scale[2];
@@ -552,6 +561,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   widen(acc, x);
 #pragma unroll 1
   for (int norm = 1; norm >= 0; norm--) {
+    keep(row[0]), keep(row[1]);  // addresses are cheaper to compute than to keep
     if (norm == 1) {
 #pragma unroll 1
       for (int o = 0; o < outputs; o++) {
@@ -611,9 +621,11 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
           for (int r = 0; r < 2; r++)  // x again, rather than that it takes registers all the time
             take(x[r], gradients + (size_t)row[r] * (COLUMNS / 8) + OF_OUTPUT / 8 + at.t, 4);
           stream.begin(inner, x, [] {});
-          finish(inner, x);
+          stream.end<1>(acc, of_value);
+          stream.end(inner, x);
+        } else {
+          stream.end(acc, of_value);
         }
-        finish(acc, of_value);
       }
     }
     float scale[2] = {scales[2 * row[0] + norm], scales[2 * row[1] + norm]};
