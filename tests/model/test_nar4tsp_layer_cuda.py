@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 from emulated import Emulated
 from torch import Tensor
+from torch.nn import functional
 
-from georoutenet.model import edge_sums_cuda, nar4tsp_layer_cuda, native
+from georoutenet.model import edge_sums_cuda, nar4tsp_layer_cuda, native, start_attention_cuda
 
 pytest.importorskip("triton", reason="Triton is not installed")
-from test_nar4tsp_triton import compare_layer
+from test_nar4tsp_triton import compare_encoders, compare_layer
+
+from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton
 
 
 @dataclass
@@ -76,6 +80,27 @@ def test_against_the_reference(batch: int, n: int, heads: int, first: bool) -> N
     # Rounding to bfloat16, 2^-9 a time, of gradients much of which the norm takes out.
     for name, difference in found.items():
         assert difference < 2e-2, (name, difference)
+
+
+@pytest.mark.usefixtures("_emulated")
+def test_in_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all CUDA kernels, and in plain operations what is in Triton, the encoder is as near to the exact
+    one as in plain operations altogether."""
+    starts = Emulated("start_attention.cu", tmp_path, warps=8)
+    for name in ("STATE", "STATE_BACKWARD", "DISTRIBUTION", "DISTRIBUTION_BACKWARD"):
+        monkeypatch.setattr(start_attention_cuda, name, OnTheCpu(starts, f"start_{name.lower()}"))
+    monkeypatch.setattr(start_attention_cuda, "fits", lambda *_: True)
+    monkeypatch.setattr(nar4tsp_attention_triton, "MAX_CITIES", 0)
+    monkeypatch.setattr(nar4tsp_triton, "edge_logit", plain_head)
+    sizes = (3, 6, torch.bfloat16, "cpu")
+    found, plain = (compare_encoders(*sizes, is_fused, layers=3, neighbors=3) for is_fused in (True, False))
+    for name, difference in found.items():
+        assert difference < 1.5 * plain[name] + 0.01, (name, difference, plain[name])
+
+
+def plain_head(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
+    hidden = functional.linear(x, weight.to(x.dtype), bias.to(x.dtype)).relu().float()
+    return hidden @ last + offset
 
 
 @pytest.mark.gpu

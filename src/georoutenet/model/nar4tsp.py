@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from georoutenet.errors import InputError
+from georoutenet.model import nar4tsp_start_cuda as start_kernels
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, pair_distances
 from georoutenet.model.georoutenet import NodeStates
@@ -176,6 +177,9 @@ class Nar4Tsp(nn.Module):
         scores = [layer.edge_score(dtype) for layer in self.layers]
         scores.append(scores[0][:, :0])  # no attention reads the last states
         fused = fused and not collect
+        starts_fused = fused and start_kernels.fits(
+            self.config.hidden, self.config.heads, str(coords.device), dtype
+        )
         if fused:
             scale, constant = self.edge_input.weight[:, 0], self.edge_input.bias
             lazy = LazyStates(distance.unsqueeze(-1), scale, torch.zeros_like(scale), constant)
@@ -195,10 +199,17 @@ class Nar4Tsp(nn.Module):
                 source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
                 e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
             if number < len(self.layers) - 1:
-                s = layer.start_attention(s, h) + s
+                if starts_fused:
+                    s = start_kernels.start_sum(s, h, layer.start_attention)
+                else:
+                    s = layer.start_attention(s, h) + s
                 if batch > 1:  # the published code leaves this norm out for a single instance
                     s = layer.start_norm.from_batch(s, collect=collect)
-        start = layer.start_attention.distribution(s, h)
+                s = s.to(dtype)
+        if starts_fused:
+            start = start_kernels.start_distribution(s, h, layer.start_attention)
+        else:
+            start = layer.start_attention.distribution(s, h)
         if fused:
             from georoutenet.model.nar4tsp_triton import edge_head
 

@@ -558,7 +558,7 @@ __device__ __forceinline__ void backward(uint4* shared, const uint4* grad, const
       multiply(acc, state, map);
     }
     // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers. Beyond the
-    // last pair they are not needed.
+    // last pair no sum needs them but that of du x.
     if (16 * tile < pairs) {
 #pragma unroll
       for (int q = 0; q < 16; q++)
@@ -567,6 +567,9 @@ __device__ __forceinline__ void backward(uint4* shared, const uint4* grad, const
           float a = tangent(acc[q][2 * r]), b = tangent(acc[q][2 * r + 1]);
           left[r][q] = pack(fmaf(-a, a, 1.0f), fmaf(-b, b, 1.0f));
         }
+    } else if (FIRST) {
+#pragma unroll
+      for (int q = 0; q < 16; q++) left[0][q] = left[1][q] = 0;
     }
     multiply_narrow(acc, of_heads, scores);
 #pragma unroll

@@ -215,7 +215,8 @@ __device__ __forceinline__ void fold(const Place& at, Space& space, const float 
 }
 
 #ifdef START_STATE_WARPS
-// `features` has for an instance what the heads pooled and the folded queries' gradients; `inner` the values and s.
+// `features` has for an instance what the heads pooled and the folded queries' gradients; `inner` the values and s. Without
+// a norm's weight, `sums` is the result.
 extern "C" __global__ void __launch_bounds__(START_STATE_WARPS * 32, 2)
 start_state(const uint2* states, const uint4* x, const uint2* query, const uint2* key, const uint2* value,
             const uint2* output, const float* query_bias, const float* value_bias, const float* output_bias,
@@ -267,7 +268,7 @@ start_state(const uint2* states, const uint4* x, const uint2* query, const uint2
   space.vectors[1][at.lane / 16][at.row()] = y;
   __syncthreads();
 
-  if (at.warp >= 2) return;
+  if (at.warp >= 2 || !norm_weight) return;
   float r[4], weight[4], bias[4];
   read(r, &space.vectors[1][at.warp][4 * at.lane]);
   read(weight, norm_weight + 4 * at.lane), read(bias, norm_bias + 4 * at.lane);
@@ -446,21 +447,27 @@ start_state_backward(const uint4* x, const uint2* query, const uint2* key, const
   extern __shared__ uint4 shared[];
   Space& space = *(Space*)shared;
   Place at(batch);
-  float g[2][4], of_sum[2][4], v[2][4], weight[4];
-  read_features(at, g, of_result), read(weight, norm_weight + 4 * at.lane);
+  float g[2][4], of_sum[2][4], v[2][4];
+  read_features(at, g, of_result);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    float r[4], of_norm[4], first = 0.0f, second = 0.0f;
-    read(r, before + (size_t)at.instance(i) * WIDTH + 4 * at.lane);
-    float scale = normalize(r);
+    float* to = sums + (size_t)at.instance(i) * 5 * WIDTH + 4 * at.lane;
+    if (norm_weight) {
+      float r[4], weight[4], of_norm[4], first = 0.0f, second = 0.0f;
+      read(r, before + (size_t)at.instance(i) * WIDTH + 4 * at.lane), read(weight, norm_weight + 4 * at.lane);
+      float scale = normalize(r);
 #pragma unroll
-    for (int e = 0; e < 4; e++) of_norm[e] = g[i][e] * weight[e], first += of_norm[e], second += of_norm[e] * r[e];
-    first = over_lanes(first) / WIDTH, second = over_lanes(second) / WIDTH;
+      for (int e = 0; e < 4; e++) of_norm[e] = g[i][e] * weight[e], first += of_norm[e], second += of_norm[e] * r[e];
+      first = over_lanes(first) / WIDTH, second = over_lanes(second) / WIDTH;
 #pragma unroll
-    for (int e = 0; e < 4; e++) of_sum[i][e] = scale * (of_norm[e] - first - r[e] * second), r[e] *= g[i][e];
+      for (int e = 0; e < 4; e++) of_sum[i][e] = scale * (of_norm[e] - first - r[e] * second), r[e] *= g[i][e];
+      if (at.warp == i) write(to, r), write(to + WIDTH, g[i]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; e++) of_sum[i][e] = g[i][e];
+    }
     if (at.warp == i) {
-      float* to = sums + (size_t)at.instance(i) * 5 * WIDTH + 4 * at.lane;
-      write(to, r), write(to + WIDTH, g[i]), write(to + 2 * WIDTH, of_sum[i]);
+      write(to + 2 * WIDTH, of_sum[i]);
       ((uint2*)outer)[(size_t)at.instance(i) * 2 * ROW + at.lane] = packed(of_sum[i]);
     }
   }
