@@ -5,9 +5,9 @@ constexpr int PAST = 6;  // at most so many states of a node
 constexpr int GAMMA1 = 0, BETA1 = 128, GAMMA2 = 256, BETA2 = 384, OUTPUT = 512, GATE = 640, VALUE = 896, MAPS = 1152;
 constexpr int VECTORS = 1792;
 enum Kept { MESSAGE, NODE, QUERY, PROJECTED, HIDDEN, NORM1, NORM2 };  // slabs of (rows, 128)
-// Columns of the gradients whose products with kept states are the gradients of the weights.
-constexpr int OF_MAPS = 0, OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_NODE = 1280, OF_QUERY = 1408,
-              OF_PROJECTED = 1536, COLUMNS = 1664;
+// Columns of the gradients whose products with kept states are the gradients of the weights; none before these.
+constexpr int OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_NODE = 1280, OF_QUERY = 1408, OF_PROJECTED = 1536;
+constexpr int COLUMNS = 1664;
 
 // Matrices pass through shared memory one after the other, the next ones on their way while one is used.
 template <int THREADS, int BUFFERS>
@@ -40,14 +40,6 @@ struct Stream {
     wait_for_block(arrived(used), used / BUFFERS % 2);
     return matrix_in(buffer(used++));
   }
-  // If the last matrix but PENDING is used no more, another one takes its place.
-  template <int PENDING = 0>
-  __device__ __forceinline__ void replace(bool is_used) {
-    wait_for_products<PENDING>();
-    if (!is_used) return;
-    __syncthreads();
-    copy();
-  }
 #else
   __device__ __forceinline__ void copy() {
     if (copied < count) {
@@ -65,8 +57,6 @@ struct Stream {
     copy();
     return matrix_in(buffer(used++));
   }
-  template <int PENDING = 0>
-  __device__ __forceinline__ void replace(bool is_used) {}
 #endif
   // acc += x times the next matrix, on its way until `end`. `meanwhile` does not touch acc, nor change x.
   template <class Work>
@@ -79,8 +69,12 @@ struct Stream {
   // Of the last product but PENDING, if it began.
   template <int PENDING = 0>
   __device__ __forceinline__ void end(float (&acc)[16][4], const word (&x)[2][16], bool began = true) {
-    replace<PENDING>(began);
 #ifdef HOPPER
+    wait_for_products<PENDING>();
+    if (began) {
+      __syncthreads();  // nobody reads the matrix any more
+      copy();
+    }
     hold(acc), hold(x);
 #endif
   }
@@ -146,7 +140,8 @@ template <int COUNT>
 struct Places {
   const uint4* first;
   long long* offsets;
-  __device__ __forceinline__ Places(const uint4* const (&all)[COUNT], long long* shared) : first(all[0]), offsets(shared) {
+  __device__ __forceinline__ Places(const uint4* const (&all)[COUNT], long long* shared)
+      : first(all[0]), offsets(shared) {
     if (threadIdx.x == 0)
 #pragma unroll
       for (int k = 0; k < COUNT; k++) offsets[k] = (const char*)all[k] - (const char*)first;
@@ -288,7 +283,8 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 
 #pragma unroll
   for (int k = 0; k < VECTORS / 4; k += NODE_FORWARD_WARPS * 32)
-    if (k + threadIdx.x < VECTORS / 4) copy16((uint4*)vector + k + threadIdx.x, (const uint4*)vectors + k + threadIdx.x);
+    if (k + threadIdx.x < VECTORS / 4)
+      copy16((uint4*)vector + k + threadIdx.x, (const uint4*)vectors + k + threadIdx.x);
   commit_copies();
   __shared__ long long offsets[PAST];
   History history{{{h0, h1, h2, h3, h4, h5}, offsets}, past};
@@ -527,8 +523,8 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   float* mine = sums + threadIdx.x / 32 * 512;
 
   // Shared memory for what a thread needs soon: two sets of its pieces, k = 4 r + c.
-  uint4* ahead[2];
-  ahead[0] = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane, ahead[1] = ahead[0] + 8 * 32;
+  uint4* own = (uint4*)(sums + NODE_BACKWARD_WARPS * 512) + threadIdx.x / 32 * 512 + at.lane;
+  uint4* ahead[2] = {own, own + 8 * 32};
   auto fetch_row = [&](int set, int r, const uint4* from, int stride, bool is_there) {  // of (rows, stride) pieces
 #pragma unroll
     for (int c = 0; c < 4; c++)
