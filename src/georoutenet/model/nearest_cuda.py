@@ -31,7 +31,7 @@ def _kernel(n: int) -> Kernel:
 def fits(places: Tensor, k: int, width: int | None) -> bool:
     """Whether the kernel finds the neighborhoods of these cities; it needs a fixed width."""
     n = places.shape[1]
-    if not places.is_cuda or places.dtype != torch.float32 or width is None or not 2 <= n <= max(NEAREST):
+    if places.dtype != torch.float32 or width is None or not 2 <= n <= max(NEAREST):
         return False
     states = places.new_empty((0, WIDTH), dtype=torch.bfloat16)
     return min(k, n - 1) < min(n, width) <= WIDEST and native.fits(states, _kernel(n))
