@@ -95,7 +95,8 @@ def test_in_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     sizes = (3, 6, torch.bfloat16, "cpu")
     found, plain = (compare_encoders(*sizes, is_fused, layers=3, neighbors=3) for is_fused in (True, False))
     for name, difference in found.items():
-        assert difference < 1.5 * plain[name] + 0.01, (name, difference, plain[name])
+        assert difference < 3 * plain[name] + 0.05, (name, difference, plain[name])
+    assert sum(found.values()) < 1.2 * sum(plain.values())
 
 
 def plain_head(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ def _emulated(kernels: Emulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     torch.use_deterministic_algorithms(False)
 
 
+def narrowed(attention: StartAttention) -> list[Tensor]:
+    return [part.weight.detach().bfloat16() for part in nar4tsp_start_cuda.maps(attention)]
+
+
 def run(s: Tensor, x: Tensor, attention: StartAttention, upstream: Tensor, *, is_last: bool) -> list[Tensor]:
     """The result and all gradients; in float64 by the layer."""
     attention.zero_grad()
@@ -37,9 +41,9 @@ def run(s: Tensor, x: Tensor, attention: StartAttention, upstream: Tensor, *, is
     if s.dtype == torch.float64:
         result = attention.distribution(s, x) if is_last else s + attention(s, x)
     elif is_last:
-        result = nar4tsp_start_cuda.start_distribution(s, x, attention)
+        result = nar4tsp_start_cuda.start_distribution(s, x, attention, narrowed(attention))
     else:
-        result = nar4tsp_start_cuda.start_sum(s, x, attention)
+        result = nar4tsp_start_cuda.start_sum(s, x, attention, narrowed(attention))
     result.backward(upstream.to(result.dtype))
     names = [name for name, p in attention.named_parameters() if p.grad is not None and name != "key.bias"]
     gradients = [attention.get_parameter(name).grad for name in names]
@@ -83,8 +87,9 @@ def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def starts(s: Tensor, x: Tensor) -> Tensor:
         assert nar4tsp_start_cuda.fits(128, 8, str(x.device), x.dtype)
-        s = nar4tsp_start_cuda.start_sum(s, x, attention).to(x.dtype)
-        return nar4tsp_start_cuda.start_distribution(s, x, attention)
+        weights = narrowed(attention)
+        s = nar4tsp_start_cuda.start_sum(s, x, attention, weights).to(x.dtype)
+        return nar4tsp_start_cuda.start_distribution(s, x, attention, weights)
 
     s, x = torch.randn(2, 128).bfloat16(), torch.randn(2, 9, 128).bfloat16()
     results = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,30 @@ class BatchNorm(nn.Module):
     def _normalize(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         scale = self.weight * (variance + 1e-5).rsqrt()
         return ((wide(x) - mean) * scale + self.bias).to(x.dtype)
+
+
+@torch.library.custom_op("georoutenet::narrow", mutates_args=())
+def narrow(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Copies in another precision, in one launch: a compiler makes one for each."""
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return copies
+
+
+@narrow.register_fake
+def _(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    return [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+
+
+def _setup(ctx: Any, inputs: tuple[Sequence[Tensor], torch.dtype], output: Any) -> None:
+    ctx.dtype = inputs[0][0].dtype
+
+
+def _gradient(ctx: Any, grads: list[Tensor]) -> tuple[list[Tensor], None]:
+    return torch.ops.georoutenet.narrow(grads, ctx.dtype), None
+
+
+narrow.register_autograd(_gradient, setup_context=_setup)
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,10 @@ class Layer(nn.Module):
         """The edge's share of the score, ``(..., H)``."""
         return e @ self.edge_score(e.dtype)
 
+    def maps(self) -> tuple[Linear, Linear, Linear]:
+        """Of the node states, for attention and for both ends of the edges."""
+        return self.node, self.edge_source, self.edge_target
+
     def message(self, h: Tensor, of_edge: Tensor, far: Tensor) -> Tensor:
         """Attention of all nodes to their neighborhoods: ``of_edge (B, n, n, H)``, ``far (B, n, n, 1)``."""
         g, of_source, of_target = self.node_parts(h)
@@ -117,29 +145,36 @@ class Layer(nn.Module):
     def edge_proposal(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         return (self.edge_self(e) + source + target).sigmoid() + e
 
-    def message_fused(self, h: Tensor, of_edge: EdgeShare, distance: Tensor, reach: Tensor) -> Tensor:
-        """`message` in one kernel, if it fits: ``distance (B, n, n)``, ``reach (B, n)``."""
+    def message_fused(
+        self, h: Tensor, weight: Tensor, of_edge: EdgeShare, distance: Tensor, reach: Tensor
+    ) -> Tensor:
+        """`message` in one kernel, if it fits: ``distance (B, n, n)``, ``reach (B, n)``; the ``weight`` of
+        `node` is in the precision of ``h``."""
         from georoutenet.model import nar4tsp_attention_triton as kernels
 
         of_ends = wide(self.attention).unflatten(0, (3, -1))[:2]
-        arguments = self.node(h), of_ends, *of_edge, distance, reach
+        arguments = functional.linear(h, weight), of_ends, *of_edge, distance, reach
         if h.shape[1] > kernels.MAX_CITIES or of_ends.shape[1] < kernels.MIN_WIDTH:
             return kernels.attention_reference(*arguments)
         return kernels.attention(*arguments)[0]
 
-    def edge_fused(self, e: LazyStates, h: Tensor, score: Tensor) -> tuple[LazyStates, EdgeShare]:
-        """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``."""
+    def edge_fused(
+        self, e: LazyStates, h: Tensor, of_source: Tensor, of_target: Tensor, score: Tensor
+    ) -> tuple[LazyStates, EdgeShare]:
+        """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``.
+
+        ``of_source`` and ``of_target`` are the weights of those maps in the precision of ``h``.
+        """
         from georoutenet.model.nar4tsp_triton import edge_layer
 
-        of_source, of_target = self.edge_source, self.edge_target
         weight, bias = e.folded(self.edge_self)
-        weight = weight.to(h.dtype) if e.x.shape[-1] > 1 else weight.sum(1, keepdim=True)
-        bias = bias + of_source.bias + of_target.bias
-        # The kernel's sigmoid is a tangent of half the argument.
-        source = functional.linear(h, (of_source.weight / 2).to(h.dtype))
-        target = functional.linear(h, (of_target.weight / 2).to(h.dtype), (bias / 2).to(h.dtype))
+        weight = (weight / 2).to(h.dtype) if e.x.shape[-1] > 1 else weight.sum(1, keepdim=True) / 2
+        bias = bias + self.edge_source.bias + self.edge_target.bias
+        half = h / 2  # The kernel's sigmoid is a tangent of half the argument.
+        source = functional.linear(half, of_source)
+        target = functional.linear(half, of_target, (bias / 2).to(h.dtype))
         x, scale, offset, of_edge, _ = edge_layer(
-            e.x, e.scale, e.offset, weight / 2, source, target, self.edge_norm.weight, score
+            e.x, e.scale, e.offset, weight, source, target, self.edge_norm.weight, score
         )
         constant = self.edge_norm.bias @ wide(score)
         return LazyStates(x, scale, offset, self.edge_norm.bias), EdgeShare(of_edge, constant, constant)
@@ -162,6 +197,14 @@ class Nar4Tsp(nn.Module):
     def edge_states(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
         return self.edge_input(distance.unsqueeze(-1)).to(dtype)  # the raw distance enters in full precision
 
+    def edge_scores(self, dtype: torch.dtype) -> list[Tensor]:
+        """`Layer.edge_score` of all layers at once."""
+        weights = torch.stack([layer.edge.weight for layer in self.layers])
+        weights = wide(weights).unflatten(1, (self.config.heads, -1))  # (L, H, q, d)
+        shares = torch.stack([layer.attention.chunk(3)[2] for layer in self.layers])  # (L, q)
+        scores = (weights * shares[:, None, :, None]).sum(2).transpose(1, 2)  # (L, d, H)
+        return list(scores.to(dtype).contiguous().unbind(0))
+
     def from_batch(
         self, coords: Tensor, dtype: torch.dtype, *, collect: bool = False, fused: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -174,13 +217,19 @@ class Nar4Tsp(nn.Module):
         reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1).values
         h = self.node_input(coords).to(dtype)  # (B, n, d)
         s = self.start["query"].expand(batch, -1).to(dtype)  # (B, d)
-        scores = [layer.edge_score(dtype) for layer in self.layers]
+        scores = self.edge_scores(dtype)
         scores.append(scores[0][:, :0])  # no attention reads the last states
         fused = fused and not collect
         starts_fused = fused and start_kernels.fits(
             self.config.hidden, self.config.heads, str(coords.device), dtype
         )
         if fused:
+            stored = [map.weight for layer in self.layers for map in layer.maps()]
+            weights = narrow(stored, dtype)
+            if starts_fused:
+                attentions = [layer.start_attention for layer in self.layers]
+                stored = [map.weight.detach() for part in attentions for map in start_kernels.maps(part)]
+                of_starts = narrow(stored, dtype)
             scale, constant = self.edge_input.weight[:, 0], self.edge_input.bias
             lazy = LazyStates(distance.unsqueeze(-1), scale, torch.zeros_like(scale), constant)
             share = EdgeShare(h.new_empty(0), scale @ wide(scores[0]), constant @ wide(scores[0]))
@@ -189,25 +238,27 @@ class Nar4Tsp(nn.Module):
             far = (distance > reach.unsqueeze(2)).unsqueeze(-1)
         for number, layer in enumerate(self.layers):
             if fused:
-                message = layer.message_fused(h, share, distance, reach)
+                of_node, of_source, of_target = weights[3 * number : 3 * number + 3]
+                message = layer.message_fused(h, of_node, share, distance, reach)
             else:
                 message = layer.message(h, e @ scores[number], far)
             h = layer.node_norm.from_batch(message + h, collect=collect)
             if fused:
-                lazy, share = layer.edge_fused(lazy, h, scores[number + 1])
+                lazy, share = layer.edge_fused(lazy, h, of_source, of_target, scores[number + 1])
             else:
                 source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
                 e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
             if number < len(self.layers) - 1:
                 if starts_fused:
-                    s = start_kernels.start_sum(s, h, layer.start_attention)
+                    four = of_starts[4 * number : 4 * number + 4]
+                    s = start_kernels.start_sum(s, h, layer.start_attention, four)
                 else:
                     s = layer.start_attention(s, h) + s
                 if batch > 1:  # the published code leaves this norm out for a single instance
                     s = layer.start_norm.from_batch(s, collect=collect)
                 s = s.to(dtype)
         if starts_fused:
-            start = start_kernels.start_distribution(s, h, layer.start_attention)
+            start = start_kernels.start_distribution(s, h, layer.start_attention, of_starts[-4:])
         else:
             start = layer.start_attention.distribution(s, h)
         if fused:

@@ -6,6 +6,7 @@ are operators that the compiler calls as they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,21 +26,19 @@ def fits(hidden: int, heads: int, device: str, dtype: torch.dtype) -> bool:
     return start_attention_cuda.fits(PolicyConfig(hidden=hidden, heads=heads), states)
 
 
-def start_sum(s: Tensor, x: Tensor, attention: StartAttention) -> Tensor:
-    """``s + attention(s, x)`` in float32, of states ``(B, d)`` and nodes ``(B, n, d)``."""
-    maps = attention.query, attention.key, attention.value, attention.output
-    return state(s, x, *_narrow(x, *maps), *_stored(*maps))[0]
+def maps(attention: StartAttention) -> tuple[Linear, Linear, Linear, Linear]:
+    return attention.query, attention.key, attention.value, attention.output
 
 
-def start_distribution(s: Tensor, x: Tensor, attention: StartAttention) -> Tensor:
-    """`StartAttention.distribution`."""
-    maps = attention.query, attention.key
-    return distribution(s, x, *_narrow(x, *maps), *_stored(*maps))[0]
+def start_sum(s: Tensor, x: Tensor, attention: StartAttention, weights: Sequence[Tensor]) -> Tensor:
+    """``s + attention(s, x)`` in float32, of states ``(B, d)`` and nodes ``(B, n, d)``; ``weights`` are those
+    of `maps` in the precision of ``x``, whose gradients go to the stored ones."""
+    return state(s, x, *weights, *_stored(*maps(attention)))[0]
 
 
-def _narrow(x: Tensor, *maps: Linear) -> list[Tensor]:
-    """The weights that the kernels read; their gradients go to the stored ones."""
-    return [part.weight.detach().to(x.dtype) for part in maps]
+def start_distribution(s: Tensor, x: Tensor, attention: StartAttention, weights: Sequence[Tensor]) -> Tensor:
+    """`StartAttention.distribution`; arguments as `start_sum`."""
+    return distribution(s, x, *weights[:2], *_stored(*maps(attention)[:2]))[0]
 
 
 def _stored(*maps: Linear) -> list[Tensor]:
