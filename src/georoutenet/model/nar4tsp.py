@@ -210,7 +210,7 @@ class Nar4Tsp(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` by the batch's own statistics.
 
-        ``fused`` (float32 parameters, on a GPU, ``hidden`` a power of two) uses the Triton kernels.
+        ``fused`` (float32 parameters, on a GPU, ``hidden`` a power of two) uses the fused kernels.
         """
         batch, n, _ = coords.shape
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)

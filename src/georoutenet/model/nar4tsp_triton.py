@@ -15,6 +15,9 @@ One pass writes ``p`` and sums its statistics; a second one reads ``p`` for the 
 layer's attention scores. The backward pass recomputes the tangent. The two sums over pairs that the norm's
 gradient needs before all else are the gradients of ``scale'`` and ``offset'``, left by the layers behind.
 `edge_layer_reference` is the same function in plain PyTorch.
+
+The passes exist as Triton kernels (`nar4tsp_kernels_triton`) and, where they fit, in CUDA C++
+(`nar4tsp_layer_cuda`).
 """
 
 from __future__ import annotations
