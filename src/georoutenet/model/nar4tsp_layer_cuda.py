@@ -12,7 +12,7 @@ from torch import Tensor
 
 from georoutenet.model import edge_sums_cuda, native
 from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
-from georoutenet.model.part_sums_cuda import ARRAYS, part_sums
+from georoutenet.model.part_sums_cuda import part_sums
 
 FILE = "nar4tsp_layer.cu"
 HEADS = 8  # at most
@@ -131,24 +131,8 @@ def backward_pass(
         kernel(*above, x, scale, weight, *ends, dx, du, dscale, n, heads, pairs)
         edge_sums_cuda.SUMS(du, x, dw, ds, dt, *shape, blocks=blocks)
 
-    shares = {"scale": (dscale, scale.dtype), "weight": (dweight, weight.dtype)}
-    shares |= {name: (share, p.dtype) for name, share in (("ds", ds), ("dt", dt)) if share.shape[1] > 1}
-    totals = {"ds": ds, "dt": dt} | _totals(shares)
-    return (
-        dx,
-        totals["scale"].view_as(scale),
-        totals["weight"].view_as(weight),
-        totals["ds"].view_as(source),
-        totals["dt"].view_as(target),
-    )
-
-
-def _totals(shares: dict[str, tuple[Tensor, torch.dtype]]) -> dict[str, Tensor]:
-    """Sums of shares along dimension 1, as many in a launch as it takes."""
-    names = list(shares)
-    found: dict[str, Tensor] = {}
-    for first in range(0, len(names), ARRAYS):
-        some = names[first : first + ARRAYS]
-        arrays, dtypes = zip(*(shares[name] for name in some), strict=True)
-        found |= dict(zip(some, part_sums(*arrays, dtypes=dtypes), strict=True))
-    return found
+    parts_of = [share for share in (ds, dt) if share.shape[1] > 1]
+    dtypes = [scale.dtype, weight.dtype, *(p.dtype for _ in parts_of)]
+    dscale, dweight, *found = part_sums(dscale, dweight, *parts_of, dtypes=dtypes)
+    ds, dt = (found.pop(0) if share.shape[1] > 1 else share for share in (ds, dt))
+    return dx, dscale.view_as(scale), dweight.view_as(weight), ds.view_as(source), dt.view_as(target)
