@@ -1,4 +1,4 @@
-"""A whole training pass through every CUDA kernel on emulated blocks: that they are called as they are meant."""
+"""A whole training pass through every CUDA kernel on emulated blocks: that they are called as is meant."""
 
 from __future__ import annotations
 
