@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -236,3 +239,10 @@ def _start_of_wider(policy: Policy, coords: torch.Tensor, factor: float) -> torc
 def test_unknown_settings_are_named() -> None:
     with pytest.raises(InputError, match="'depth'; allowed: encoder, hidden"):
         PolicyConfig.from_dict({"depth": 3})
+
+
+def test_a_policy_needs_neither_compiler_nor_triton() -> None:
+    """They take a second to import, and what a solver needs comes without."""
+    code = "import sys, georoutenet.model.policy; print({'triton', 'torch._dynamo'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
