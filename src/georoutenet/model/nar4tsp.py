@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from georoutenet.errors import InputError
-from georoutenet.model import nar4tsp_start_cuda as start_kernels
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, pair_distances
 from georoutenet.model.georoutenet import NodeStates
@@ -54,30 +53,6 @@ class BatchNorm(nn.Module):
     def _normalize(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         scale = self.weight * (variance + 1e-5).rsqrt()
         return ((wide(x) - mean) * scale + self.bias).to(x.dtype)
-
-
-@torch.library.custom_op("georoutenet::narrow", mutates_args=())
-def narrow(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Copies in another precision, in one launch: a compiler makes one for each."""
-    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-    torch._foreach_copy_(copies, list(tensors))
-    return copies
-
-
-@narrow.register_fake
-def _(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-
-
-def _setup(ctx: Any, inputs: tuple[Sequence[Tensor], torch.dtype], output: Any) -> None:
-    ctx.dtype = inputs[0][0].dtype
-
-
-def _gradient(ctx: Any, grads: list[Tensor]) -> tuple[list[Tensor], None]:
-    return torch.ops.georoutenet.narrow(grads, ctx.dtype), None
-
-
-narrow.register_autograd(_gradient, setup_context=_setup)
 
 
 @dataclass(frozen=True)
@@ -220,10 +195,13 @@ class Nar4Tsp(nn.Module):
         scores = self.edge_scores(dtype)
         scores.append(scores[0][:, :0])  # no attention reads the last states
         fused = fused and not collect
-        starts_fused = fused and start_kernels.fits(
-            self.config.hidden, self.config.heads, str(coords.device), dtype
-        )
-        if fused:
+        starts_fused = False
+        if fused:  # imported here, as both take a second
+            from georoutenet.model import nar4tsp_start_cuda as start_kernels
+            from georoutenet.model.nar4tsp_triton import edge_head, narrow
+
+            device = str(coords.device)
+            starts_fused = start_kernels.fits(self.config.hidden, self.config.heads, device, dtype)
             stored = [map.weight for layer in self.layers for map in layer.maps()]
             weights = narrow(stored, dtype)
             if starts_fused:
@@ -262,8 +240,6 @@ class Nar4Tsp(nn.Module):
         else:
             start = layer.start_attention.distribution(s, h)
         if fused:
-            from georoutenet.model.nar4tsp_triton import edge_head
-
             first, last = cast("Linear", self.edge_head[0]), cast("Linear", self.edge_head[2])
             return start, edge_head(lazy.x, *lazy.folded(first), last.weight[0], last.bias)
         return start, edge_logits(self.edge_head, e)

@@ -23,6 +23,7 @@ The passes exist as Triton kernels (`nar4tsp_kernels_triton`) and, where they fi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -296,6 +297,30 @@ def _gradient(
 
 
 edge_layer.register_autograd(_gradient, setup_context=_setup)
+
+
+@torch.library.custom_op("georoutenet::narrow", mutates_args=())
+def narrow(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Copies in another precision, in one launch: a compiler makes one for each."""
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return copies
+
+
+@narrow.register_fake
+def _(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    return [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+
+
+def _setup_narrow(ctx: Any, inputs: tuple[Sequence[Tensor], torch.dtype], output: Any) -> None:
+    ctx.dtype = inputs[0][0].dtype
+
+
+def _narrow_gradient(ctx: Any, grads: list[Tensor]) -> tuple[list[Tensor], None]:
+    return torch.ops.georoutenet.narrow(grads, ctx.dtype), None
+
+
+narrow.register_autograd(_narrow_gradient, setup_context=_setup_narrow)
 
 
 @torch.compiler.disable
