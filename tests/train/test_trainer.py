@@ -21,6 +21,7 @@ from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
 from georoutenet.train.log import Silent
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.trainer import DivergedError, Outcome, Trainer, run_together
+from georoutenet.train.validation import greedy_length, validation_set
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +66,6 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:
-    from georoutenet.train.validation import greedy_length, validation_set
-
     recipe = tiny_recipe(["averaging=0.9"])
     outcome = train(recipe, tmp_path)
     policy = load_policy(tmp_path / "last.safetensors")
@@ -330,3 +329,8 @@ def test_when_one_run_fails_the_others_keep_a_checkpoint(tmp_path: Path) -> None
     stored = load_checkpoint(tmp_path / "good")
     assert stored is not None
     assert 0 < stored.step < good.recipe.steps
+
+
+def test_a_mix_is_validated_at_the_size_of_the_recipe() -> None:
+    recipe = tiny_recipe(["n=9", "mix=[{n=5, batch=4}, {n=7, batch=4}]", "validation_size=3"])
+    assert validation_set(recipe).shape == (3, 9, 2)

@@ -38,6 +38,7 @@ def _root(
 def _register_subcommands() -> None:
     from georoutenet.cli import (
         compare,
+        curve,
         data,
         demo,
         evaluate,
@@ -49,7 +50,7 @@ def _register_subcommands() -> None:
         weights,
     )
 
-    for module in (solve, demo, length, data, reference, train, evaluate, compare, tables, weights):
+    for module in (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights):
         module.register(app)
 
 

@@ -1,45 +1,110 @@
-"""A picture of training: greedy length against instances seen, from ``metrics.csv`` files."""
+"""Learning curves from the ``metrics.csv`` of training runs."""
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from georoutenet.errors import InputError
-from georoutenet.plot import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AXES = {
+    "instances": "instances seen (millions)",
+    "seconds": "minutes of training",
+    "step": "steps (thousands)",
+}
+UNITS = {"instances": 1e6, "seconds": 60.0, "step": 1e3}
+NEEDED = (*AXES, "greedy_cost", "validation")
 
 
-def plot_learning_curve(
-    stages: Sequence[str | Path], path: str | Path, *, reference: float | None = None, label: str = ""
-) -> None:
-    """Draw the stages one after the other; ``reference`` is a length to compare with, named by ``label``."""
-    seen, trained, checked = 0, [], []
-    for stage in stages:
-        with open(stage, newline="") as file:
-            rows = list(csv.DictReader(file))
-        if not rows or "greedy_cost" not in rows[0]:
-            raise InputError(f"{stage}: not a metrics file of a training run")
-        trained += [((seen + int(row["instances"])) / 1e6, float(row["greedy_cost"])) for row in rows]
-        checked += [
-            ((seen + int(row["instances"])) / 1e6, float(row["validation"]))
-            for row in rows
-            if row["validation"]
-        ]
-        seen += int(rows[-1]["instances"])
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(*zip(*trained, strict=True), color="0.6", label="training batches")
-    if checked:
-        axes.plot(*zip(*checked, strict=True), "o-", color="tab:blue", label="validation set")
-        lowest = min(value for _, value in checked)
-        axes.set_ylim(lowest - 0.02, lowest + 0.15)
-    if reference is not None:
-        axes.axhline(reference, color="tab:red", linestyle="--", label=label or f"{reference}")
-    axes.set_xlabel("instances seen (millions)")
-    axes.set_ylabel("mean greedy length")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save(figure, path)
+@dataclass(frozen=True)
+class Curve:
+    """One run: where it stood at each line of its metrics, and the lengths there; NaN where not measured."""
+
+    name: str
+    at: dict[str, list[float]]  # for each of `AXES`
+    training: list[float]
+    validation: list[float]
+
+    def then(self, later: Curve) -> Curve:
+        """This run and one that went on from it, as one."""
+        at = {axis: [*x, *(x[-1] + value for value in later.at[axis])] for axis, x in self.at.items()}
+        return Curve(
+            f"{self.name}, {later.name}",
+            at,
+            [*self.training, *later.training],
+            [*self.validation, *later.validation],
+        )
+
+
+def read_curve(path: str | Path) -> Curve:
+    """The curve of a run's folder, or of its ``metrics.csv`` under any name."""
+    path = Path(path)
+    file = path / "metrics.csv" if path.is_dir() else path
+    try:
+        with open(file, newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+    if not rows or any(name not in rows[0] for name in NEEDED):
+        raise InputError(f"{file} is no metrics.csv of a training run: it needs {', '.join(NEEDED)}")
+    if any(None in (*row, *row.values()) for row in rows):
+        raise InputError(f"{file} has a line that is cut off or too long")
+    try:
+        columns = {name: [float(row[name] or "nan") for row in rows] for name in NEEDED}
+    except ValueError as error:
+        raise InputError(f"{file} holds what is no number: {error}") from error
+    name = path.name if path.is_dir() else path.parent.name if path.stem == "metrics" else path.stem
+    return Curve(
+        name or file.stem,
+        {axis: columns[axis] for axis in AXES},
+        columns["greedy_cost"],
+        columns["validation"],
+    )
+
+
+def plot_curves(
+    curves: Sequence[Curve], *, by: str = "instances", training: bool = False, lines: Sequence[float] = ()
+) -> Figure:
+    """Greedy length on the validation set, and of the training's own instances, against what it took."""
+    if by not in AXES:
+        raise InputError(f"curves are drawn by {', '.join(AXES)}, not by {by!r}")
+    from matplotlib.figure import Figure
+
+    from georoutenet.evaluate.figures import COLORS, GRAY, MARKERS, _tidy
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    ax = figure.subplots()
+    shown = list(lines)
+    for number, curve in enumerate(curves):
+        color = COLORS[number % len(COLORS)]
+        x = [value / UNITS[by] for value in curve.at[by]]
+        if training:
+            ax.plot(
+                x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{curve.name}: its batches"
+            )
+        known = [(a, b) for a, b in zip(x, curve.validation, strict=True) if not math.isnan(b)]
+        marker = MARKERS[number % len(MARKERS)]
+        label = f"{curve.name}: validation" if known else f"{curve.name}: not validated yet"
+        ax.plot([a for a, _ in known], [b for _, b in known], color=color, marker=marker, label=label)
+        shown += [b for _, b in known]
+        # The beginning is far above the rest: what counts is the later three quarters.
+        shown += curve.training[len(curve.training) // 4 :] if training or not known else []
+    for line in lines:
+        ax.axhline(line, color=GRAY, linestyle="--", linewidth=1.2, label=f"{line:g}")
+    finite = [value for value in shown if math.isfinite(value)]
+    if finite:
+        room = 0.05 * (max(finite) - min(finite)) or 0.01
+        ax.set_ylim(min(finite) - room, max(finite) + room)
+    ax.set_xlim(left=0.0)
+    _tidy(ax)
+    ax.set_xlabel(AXES[by])
+    ax.set_ylabel("mean greedy length")
+    ax.legend(fontsize=10, frameon=False)
+    return figure

@@ -62,6 +62,7 @@ class Recipe:
 
     # data: fresh instances every step
     n: int = 50
+    """Cities; with a mix, those of the validation."""
     batch: int = 64
     """Instances per step over all processes."""
     distribution: str = "uniform"

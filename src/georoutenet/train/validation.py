@@ -18,8 +18,7 @@ def validation_set(recipe: Recipe) -> Tensor:
     """The first ``validation_size`` instances of the recipe's validation set, ``(N, n, 2)`` float32."""
     if recipe.validation == "uniform":
         generator = torch.Generator().manual_seed(recipe.validation_seed)
-        n = recipe.batches()[0].n
-        return torch.rand(recipe.validation_size, n, 2, generator=generator)
+        return torch.rand(recipe.validation_size, recipe.n, 2, generator=generator)
     from georoutenet.evaluate.datasets import Role, dataset
 
     chosen = dataset(recipe.validation)

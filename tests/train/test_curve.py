@@ -1,0 +1,79 @@
+"""Learning curves: reading metrics, joining stages, drawing, clear errors."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tiny import tiny_recipe
+from typer.testing import CliRunner
+
+from georoutenet.cli import app
+from georoutenet.errors import InputError
+from georoutenet.train.curve import Curve, plot_curves, read_curve
+from georoutenet.train.trainer import Trainer
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("step,instances,seconds,greedy_cost,validation\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_a_runs_own_metrics(tmp_path: Path) -> None:
+    outcome = Trainer(tiny_recipe(), tmp_path / "run").run()
+    curve = read_curve(tmp_path / "run")
+    assert curve.name == "run"
+    assert curve.at["step"][-1] == outcome.step
+    assert curve.at["instances"][-1] == 4 * outcome.step
+    known = [length for length in curve.validation if not math.isnan(length)]
+    assert min(known) == pytest.approx(outcome.best)
+
+
+def test_stages_follow_one_another(tmp_path: Path) -> None:
+    one = read_curve(write(tmp_path / "one.csv", ["10,100,1,5.0,", "20,200,2,4.0,4.5"]))
+    two = read_curve(write(tmp_path / "two.csv", ["10,50,4,3.5,3.6"]))
+    both = one.then(two)
+    assert both.name == "one, two"
+    assert both.at == {"instances": [100, 200, 250], "seconds": [1, 2, 6], "step": [10, 20, 30]}
+    assert both.training == [5.0, 4.0, 3.5]
+    assert [both.validation[1], both.validation[2]] == [4.5, 3.6]
+
+
+def test_what_is_drawn(tmp_path: Path) -> None:
+    curve = Curve(
+        "a", {"instances": [1e6, 2e6], "seconds": [60, 120], "step": [1, 2]}, [9.0, 8.0], [math.nan, 7.0]
+    )
+    (ax,) = plot_curves([curve], by="seconds", training=True, lines=[6.5]).axes
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines]
+    assert drawn[0] == ([1.0, 2.0], [9.0, 8.0])
+    assert drawn[1] == ([2.0], [7.0])
+    assert drawn[2][1] == [6.5, 6.5]
+    assert ax.get_ylim()[0] < 6.5
+    (empty,) = plot_curves([Curve("b", curve.at, [9.0, 8.0], [math.nan, math.nan])]).axes
+    assert "not validated yet" in empty.get_legend().get_texts()[0].get_text()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.csv", ["10,100,1,5.0,4.75"])
+    two = write(tmp_path / "two.csv", ["10,100,1,5.0,"])
+    picture = tmp_path / "curve.svg"
+    done = CliRunner().invoke(app, ["curve", str(one), str(two), "--output", str(picture), "--line", "4.5"])
+    assert done.exit_code == 0, done.output
+    assert "one: 10 steps, best validation length 4.75000" in done.output
+    assert "two: 10 steps, not validated yet" in done.output
+    assert "one: validation" in picture.read_text()
+
+
+def test_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_curve(tmp_path / "none.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="needs instances"):
+        read_curve(tmp_path / "other.csv")
+    with pytest.raises(InputError, match="cut off"):
+        read_curve(write(tmp_path / "cut.csv", ["10,100,1,5.0,4.75", "20,20"]))
+    with pytest.raises(InputError, match="no number"):
+        read_curve(write(tmp_path / "word.csv", ["10,100,1,five,"]))
+    with pytest.raises(InputError, match="not by 'hours'"):
+        plot_curves([], by="hours")
