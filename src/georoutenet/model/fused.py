@@ -22,6 +22,7 @@ from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import node_features
 from georoutenet.model.layers import narrowed
 from georoutenet.model.node_layer_cuda import Tower
+from georoutenet.model.streams import beside, mark, rejoin, reserve, wait_for
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -166,41 +167,6 @@ def start(net: GeoRouteNet, layer: Layer, s: Tensor, x: Tensor, *, is_last: bool
     return layer.start_attention.distribution(s, x) if is_last else layer.start(s, x)
 
 
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
-
-
-@contextmanager
-def beside(x: Tensor) -> Iterator[None]:
-    """Work on ``x`` that runs beside what follows on a GPU: many small kernels next to a few large ones. Its
-    backward pass runs on the same stream. `rejoin` with the result."""
-    if not x.is_cuda:
-        yield
-        return
-    side = _side_stream(x.device)
-    side.wait_stream(torch.cuda.current_stream(x.device))
-    with torch.cuda.stream(side):
-        yield
-
-
-def mark(x: Tensor) -> torch.cuda.Event | None:
-    """Where the current stream is, for `wait_for`."""
-    return torch.cuda.current_stream(x.device).record_event() if x.is_cuda else None
-
-
-def wait_for(event: torch.cuda.Event | None, x: Tensor) -> None:
-    """Wait for work `beside`, up to where the event was marked."""
-    if event is not None:
-        torch.cuda.current_stream(x.device).wait_event(event)
-
-
-def rejoin(x: Tensor) -> None:
-    """Wait for the work `beside` that made ``x``."""
-    if x.is_cuda:
-        torch.cuda.current_stream(x.device).wait_stream(_side_stream(x.device))
-
-
 @dataclass(frozen=True)
 class Ahead:
     """What a pass needs besides distances and neighborhoods, and when it is there."""
@@ -226,12 +192,9 @@ def prepare(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype, use: Operation
         has_queries = mark(coords)
         tower = use.tower(net, first)
         has_tower = mark(coords)
-        if coords.is_cuda:
-            coords.record_stream(_side_stream(coords.device))
-    if coords.is_cuda:  # whose memory the side stream must not use again too early
-        weights = () if tower is None else (tower.fragments, tower.vectors)
-        for tensor in (centers, bandwidth, *strengths, first, s, together, *weights):
-            tensor.record_stream(torch.cuda.current_stream(coords.device))
+        reserve(coords)
+    weights = [] if tower is None else tower.arranged()
+    reserve(centers, bandwidth, *strengths, first, s, together, *weights)
     bases = (centers, bandwidth)
     return Ahead(bases, strengths, has_bases, first, s, queries, has_queries, tower, has_tower)
 

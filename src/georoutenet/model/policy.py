@@ -84,8 +84,7 @@ class Policy(nn.Module):
         """
         dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
-            use_kernels = self.fused and fused.fits(self.config, dtype, self.device)
-            return self.encoder.from_batch(coords, dtype, fused=use_kernels)
+            return self.encoder.from_batch(coords, dtype, fused=self._has_kernels())
         if self.is_fused():
             if torch.is_grad_enabled():
                 return self._fused(coords, dtype, width)
@@ -103,9 +102,12 @@ class Policy(nn.Module):
 
     def is_fused(self) -> bool:
         """Whether dense scores come from the fused kernels."""
+        return isinstance(self.encoder, GeoRouteNet) and self._has_kernels()
+
+    def _has_kernels(self) -> bool:
+        """Whether kernels take the model as it is set; they read stored weights in float32."""
         dtype = self.compute_dtype or self.dtype
-        is_ours = isinstance(self.encoder, GeoRouteNet)
-        return self.fused and is_ours and fused.fits(self.config, dtype, self.device)
+        return self.fused and self.dtype == torch.float32 and fused.fits(self.config, dtype, self.device)
 
     def compile_around_kernels(self) -> bool:
         """Compile what runs between the fused kernels; false where dense scores do not come from them."""

@@ -43,24 +43,15 @@ def start_state(s: Tensor, x: Tensor, layer: Layer) -> Tensor:
     """`Layer.start`: the start state ``(B, d)`` after attending to the nodes ``(B, n, d)``."""
     attention, norm = layer.start_attention, layer.start_norm
     maps = (attention.query, attention.key, attention.value, attention.output)
-    given = _reserved(s.contiguous(), x.contiguous(), *_narrow(x, *maps))
+    given = (s.contiguous(), x.contiguous(), *_narrow(x, *maps))
     return cast("Tensor", _State.apply(*given, *_stored(*maps), norm.weight, norm.bias))
 
 
 def start_distribution(s: Tensor, x: Tensor, layer: Layer) -> Tensor:
     """`StartAttention.distribution`: logarithms of the head-averaged weights, ``(B, n)`` in float32."""
     maps = (layer.start_attention.query, layer.start_attention.key)
-    given = _reserved(s.contiguous(), x.contiguous(), *_narrow(x, *maps))
+    given = (s.contiguous(), x.contiguous(), *_narrow(x, *maps))
     return cast("Tensor", _Distribution.apply(*given, *_stored(*maps)))
-
-
-def _reserved(s: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-    """What the kernels read, if this is another stream than the one that made it: that one shall not use the
-    memory again too early. The nodes' states live on in any case, for the layers that look back on them."""
-    if x.is_cuda:
-        for tensor in (s, *weights):
-            tensor.record_stream(torch.cuda.current_stream(x.device))
-    return s, x, *weights
 
 
 def _narrow(x: Tensor, *maps: Linear) -> list[Tensor]:
