@@ -161,6 +161,16 @@ def test_training_mode_of_nar4tsp_uses_the_batch() -> None:
 
 
 @torch.no_grad()
+def test_kernels_read_weights_in_float32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("georoutenet.model.fused.fits", lambda config, dtype, device: dtype == torch.bfloat16)
+    policy = Policy(PolicyConfig(hidden=16, heads=2, layers=1))
+    assert not policy.is_fused()
+    policy.compute_dtype = torch.bfloat16
+    assert policy.is_fused()
+    for dtype in (torch.bfloat16, torch.float64):
+        assert not policy.to(dtype).is_fused()
+
+
 def test_bad_input_is_refused(policy: Policy) -> None:
     with pytest.raises(InputError, match=r"\(B, n, 2\)"):
         policy(torch.rand(5, 2))

@@ -146,6 +146,24 @@ def test_runs_side_by_side_on_streams(tmp_path: Path) -> None:
         assert right.last == pytest.approx(left.last, rel=0.02)
 
 
+def test_runs_side_by_side_in_kernels_repeat_bit_for_bit(tmp_path: Path) -> None:
+    """Graphs that run at the same time share nothing that they write to, the streams beside theirs included."""
+    size = ["n=50", "batch=64", "candidates=8", "policy.layers=6", *LARGE_ENOUGH]
+    size += ["steps=100", "epoch_steps=100", "log_every=50", "checkpoint_every=50"]
+
+    def trainers(folder: Path) -> list[Trainer]:
+        recipes = [tiny_recipe([*size, f"name=run{seed}", f"seed={seed}"]) for seed in range(3)]
+        return [Trainer(recipe, folder / recipe.name, device="cuda") for recipe in recipes]
+
+    alone, together = trainers(tmp_path / "alone"), trainers(tmp_path / "together")
+    for trainer in alone:
+        trainer.run()
+    run_together(together)
+    for left, right in zip(alone, together, strict=True):
+        for name, parameter in left.state.parameters.items():
+            assert torch.equal(parameter, right.state.parameters[name]), (left.recipe.name, name)
+
+
 @pytest.mark.slow
 def test_kernels_give_the_same_learning_curve() -> None:
     """2,000 steps with and without the kernels: costs of the last 200 differ by less than seeds make them."""

@@ -193,8 +193,9 @@ def prepare(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype, use: Operation
         tower = use.tower(net, first)
         has_tower = mark(coords)
         reserve(coords)
-    weights = [] if tower is None else tower.arranged()
-    reserve(centers, bandwidth, *strengths, first, s, together, *weights)
+    reserve(centers, bandwidth, *strengths, first, s, together)
+    if tower is not None and coords.is_cuda:
+        reserve(tower.fragments, tower.vectors)
     bases = (centers, bandwidth)
     return Ahead(bases, strengths, has_bases, first, s, queries, has_queries, tower, has_tower)
 
