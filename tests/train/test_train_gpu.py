@@ -147,7 +147,7 @@ def test_runs_side_by_side_on_streams(tmp_path: Path) -> None:
 
 
 def test_runs_side_by_side_in_kernels_repeat_bit_for_bit(tmp_path: Path) -> None:
-    """Graphs that run at the same time share nothing that they write to, the streams beside theirs included."""
+    """Graphs that run at the same time share nothing that they write to."""
     size = ["n=50", "batch=64", "candidates=8", "policy.layers=6", *LARGE_ENOUGH]
     size += ["steps=100", "epoch_steps=100", "log_every=50", "checkpoint_every=50"]
 
