@@ -160,7 +160,6 @@ def test_training_mode_of_nar4tsp_uses_the_batch() -> None:
             policy(coords, candidates=3)
 
 
-@torch.no_grad()
 def test_kernels_read_weights_in_float32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("georoutenet.model.fused.fits", lambda config, dtype, device: dtype == torch.bfloat16)
     policy = Policy(PolicyConfig(hidden=16, heads=2, layers=1))
@@ -171,6 +170,7 @@ def test_kernels_read_weights_in_float32_alone(monkeypatch: pytest.MonkeyPatch) 
         assert not policy.to(dtype).is_fused()
 
 
+@torch.no_grad()
 def test_bad_input_is_refused(policy: Policy) -> None:
     with pytest.raises(InputError, match=r"\(B, n, 2\)"):
         policy(torch.rand(5, 2))
