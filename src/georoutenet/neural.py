@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,9 @@ LENGTH_WEIGHT = 60.0
 """Of the default beam, which also uses dominance: chosen in docs/decoding.md."""
 PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
 """Pairs in one call of the network: so much work is done between two looks at the clock."""
+PAIRS_ALONE = 10_000
+"""Up to so many pairs a call runs on one thread. Two are a quarter faster while both cores are free, and
+several times slower when one is not: they wait for each other a few hundred times."""
 LIKELY = 10
 """How many next cities per city a result remembers."""
 
@@ -229,6 +233,19 @@ def neural_tours(
     return found
 
 
+@contextmanager
+def _threads_for(pairs: int) -> Iterator[None]:
+    """One thread for little work."""
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1 if pairs <= PAIRS_ALONE else usual)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 def _decode_view(
     policy: Policy,
     instances: Sequence[Instance],
@@ -249,7 +266,8 @@ def _decode_view(
     own = [instances[k] for k in chosen]
     coordinates = np.stack([instance.normalized() for instance in own])
     seen = make_views(coordinates, view + 1, seed)[:, view].float()
-    scores = policy(seen.to(plan.device), candidates=plan.candidates)
+    with _threads_for(len(own) * plan.n * (plan.candidates or plan.n)):
+        scores = policy(seen.to(plan.device), candidates=plan.candidates)
     if view == 0:
         found.edges.extend(likely_edges(scores))
     if plan.device.startswith("cuda"):
