@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
 logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
               float* out, word* on, int pairs) {
   extern __shared__ uint4 shared[];
-  __shared__ float half_last[WIDTH];
+  alignas(16) __shared__ float half_last[WIDTH];
   Lane at;
   uint4* next = shared + FRAGMENTS + NARROW + threadIdx.x / 32 * 256 + at.lane;
   auto fetch = [&](int tile) {

@@ -147,7 +147,7 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
                                         float* sums, int n, int pairs) {
   __shared__ Pairs all;
   __shared__ Diagonals scales;
-  __shared__ float offsets[WIDTH], weights[WIDTH], factors[WIDTH];
+  alignas(16) __shared__ float offsets[WIDTH], weights[WIDTH], factors[WIDTH];
   Lane at;
   Place place(at);
   Share share(pairs);
@@ -494,7 +494,7 @@ __device__ __forceinline__ void backward(uint4* shared, const uint4* grad, const
                                          float* weights, int n, int heads, int pairs) {
   __shared__ Pairs all;
   __shared__ Diagonals slopes;
-  __shared__ float factors[WIDTH];  // of acc to dx; FIRST: of the distance to u
+  alignas(16) __shared__ float factors[WIDTH];  // of acc to dx; FIRST: of the distance to u
   constexpr int STATE = PIECES, INPUT = 2 * PIECES;
   Lane at;
   Place place(at);

@@ -72,16 +72,18 @@ __device__ __forceinline__ void arrive(int number, int threads) {
 }
 // 16 bytes to shared memory, without waiting for them.
 __device__ __forceinline__ void copy16(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global)
+               : "memory");
 }
 // Zeros where there is nothing to copy.
 __device__ __forceinline__ void copy16(void* shared, const void* global, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((word)__cvta_generic_to_shared(shared)),
-               "l"(global), "r"(inside ? 16 : 0));
+               "l"(global), "r"(inside ? 16 : 0)
+               : "memory");
 }
 // The 128 bytes around an address, for whoever reads them later.
 __device__ __forceinline__ void prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the last PENDING committed ones.
 template <int PENDING = 0>
 __device__ __forceinline__ void wait_for_copies() {
