@@ -140,6 +140,8 @@ class Trainer:
     ) -> None:
         self.began = time.monotonic()
         self.recipe, self.out, self.device = recipe, Path(out), torch.device(device)
+        if self.device.type == "cuda" and self.device.index is not None:
+            torch.cuda.set_device(self.device)  # where kernels run and graphs are recorded
         self.processes = processes or Processes()
         self.reporter = reporter or Silent()
         if recipe.schedule_by == "seconds" and self.processes.count > 1:
