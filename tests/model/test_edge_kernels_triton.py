@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -91,6 +92,19 @@ def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
     interpret(SCRIPT.format(folder=os.path.dirname(__file__)))
 
 
+def test_less_memory_takes_smaller_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from georoutenet.model.tiles_triton import Launch
+
+    usual = Launch(64, warps=4, stages=2, share=2)
+    assert usual.on(torch.device("cpu")) is usual
+    for memory, expected in ((99 << 10, (32, 1)), (163 << 10, (64, 2)), (227 << 10, (64, 2))):
+        given = SimpleNamespace(shared_memory_per_block_optin=memory)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, given=given: given)
+        found = usual.on(torch.device("cuda:0"))
+        assert (found.rows, found.stages) == expected
+
+
 SIZES = [5, 11, 50, 63, 64, 65, 100, 127, 200]
 
 
@@ -102,11 +116,13 @@ def check(**found: dict[str, float]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kernels", ["cuda", "triton"])
+@pytest.mark.parametrize("kernels", ["cuda", "triton", "triton, less memory"])
 def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from georoutenet.model import edge_sums_cuda, edge_update_cuda
 
-    if kernels == "triton":
+    if kernels == "triton, less memory":
+        monkeypatch.setattr("georoutenet.model.tiles_triton.SHARED_MEMORY", 1 << 30)
+    if kernels.startswith("triton"):
         monkeypatch.setattr(edge_update_cuda, "fits", lambda e: False)
         monkeypatch.setattr(edge_sums_cuda, "fits", lambda du: False)
     elif not edge_update_cuda.fits(torch.empty(1, 1, 1, 128, dtype=torch.bfloat16, device="cuda")):
@@ -119,14 +135,16 @@ def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kernels", ["cuda", "cuda, each warp", "triton"])
+@pytest.mark.parametrize("kernels", ["cuda", "cuda, each warp", "triton", "triton, less memory"])
 def test_ends_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from georoutenet.model import edge_ends_cuda, native
 
     states = torch.empty(1, 128, dtype=torch.bfloat16, device="cuda")
     if kernels == "cuda, each warp":
         monkeypatch.setattr(native, "HOPPER", False)
-    if kernels == "triton":
+    if kernels == "triton, less memory":
+        monkeypatch.setattr("georoutenet.model.tiles_triton.SHARED_MEMORY", 1 << 30)
+    if kernels.startswith("triton"):
         monkeypatch.setattr(native, "fits", lambda *_: False)
     elif not (edge_ends_cuda.embedding_fits(states, 16) and edge_ends_cuda.logit_fits(states)):
         pytest.skip("no CUDA kernels on this device")

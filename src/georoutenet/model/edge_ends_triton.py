@@ -180,7 +180,7 @@ class _EdgeEmbedding(torch.autograd.Function):
         if edge_ends_cuda.embedding_fits(out, len(centers)):
             edge_ends_cuda.embedding_forward((*saved, bias2), out)
             return out
-        launch = LAUNCH["embedding"]
+        launch = LAUNCH["embedding"].on(distance.device)
         _embedding[(launch.programs(triton.cdiv(pairs, launch.rows), distance.device),)](
             *saved, bias2, out, pairs,
             D=d, K=len(centers), P=launch.rows, FAST=FAST, **launch.options(),
@@ -193,7 +193,7 @@ class _EdgeEmbedding(torch.autograd.Function):
         pairs, d, k = distance.numel(), len(weight1), len(centers)
         if edge_ends_cuda.embedding_fits(grad, k):
             return None, *edge_ends_cuda.embedding_backward(ctx.saved_tensors, grad.contiguous()), None
-        launch = LAUNCH["embedding_backward"]
+        launch = LAUNCH["embedding_backward"].on(distance.device)
         count = launch.programs(triton.cdiv(pairs, launch.rows), distance.device)
         dw1, dw2, biases, bases = (
             centers.new_empty((count, *shape)) for shape in ((k, d), (d, d), (16, d), (2, k))
@@ -219,7 +219,7 @@ class _EdgeLogit(torch.autograd.Function):
         ctx.save_for_backward(e, weight, bias, last)
         *shape, d = e.shape
         out = last.new_empty(shape)
-        launch = LAUNCH["logit"]
+        launch = LAUNCH["logit"].on(e.device)
         _logit[(launch.programs(triton.cdiv(out.numel(), launch.rows), e.device),)](
             e, weight, bias, last, offset, out, out.numel(), D=d, P=launch.rows, **launch.options()
         )
@@ -231,7 +231,7 @@ class _EdgeLogit(torch.autograd.Function):
         if on:
             return edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous())
         d, pairs = e.shape[-1], grad.numel()
-        launch = LAUNCH["logit_backward"]
+        launch = LAUNCH["logit_backward"].on(e.device)
         count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
         de = torch.empty_like(e)
         dw = last.new_empty((count, d, d))

@@ -150,7 +150,7 @@ def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     pairs = batch * m * n
     out = torch.empty_like(e)
     scales, shifts = e.new_empty((2, pairs), dtype=torch.float32)
-    launch = LAUNCH["forward"]
+    launch = LAUNCH["forward"].on(e.device)
     _forward[(launch.programs(triton.cdiv(pairs, launch.rows), e.device),)](
         *inputs, out, scales, shifts, m, n, 1 / m, 1 / n, pairs,
         D=d, P=launch.rows, FAST=FAST, **launch.options(),
@@ -171,7 +171,7 @@ def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, T
     batch, m, n, d = e.shape
     pairs = batch * m * n
     de, du = torch.empty_like(e), torch.empty_like(e)
-    launch = LAUNCH["backward"]
+    launch = LAUNCH["backward"].on(e.device)
     count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
     norms = e.new_empty((count, 16, d), dtype=torch.float32)
     _backward[(count,)](
@@ -186,7 +186,7 @@ def _sums_backward(e: Tensor, du: Tensor, norms: Tensor) -> tuple[Tensor, Tensor
     if edge_sums_cuda.fits(du):
         return edge_sums_cuda.sums(e, du, norms)
     batch, m, n, d = e.shape
-    launch = LAUNCH["sums"]
+    launch = LAUNCH["sums"].on(e.device)
     blocks = triton.cdiv(n, launch.rows)
     count = launch.programs(batch * m * blocks, e.device)
     chunk = triton.cdiv(m, max(1, min(m // 8, triton.cdiv(2 * count, batch * blocks))))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from georoutenet.model import bases_cuda, nearest_cuda, node_layer_cuda, start_attention_cuda
+from georoutenet.model import bases_cuda, native, nearest_cuda, node_layer_cuda, start_attention_cuda
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import node_features
 from georoutenet.model.layers import narrowed
@@ -95,10 +95,10 @@ def operations(*, plain: bool = False) -> Operations:
 
 
 def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernels take this model: bfloat16 on CUDA, sizes that are powers of two."""
+    """Whether the kernels take this model: bfloat16 on GPUs that have it, sizes that are powers of two."""
     sizes = (config.hidden, config.rbf, config.heads)
     powers = all(size & (size - 1) == 0 for size in sizes) and min(config.hidden, config.rbf) >= 16
-    return device.type == "cuda" and dtype == torch.bfloat16 and powers
+    return dtype == torch.bfloat16 and powers and native.is_capable(device)
 
 
 def compile_nodes(net: GeoRouteNet) -> None:

@@ -1,7 +1,7 @@
 """Kernels in CUDA C++, compiled by PyTorch at first use: for GPUs with bfloat16 matrix instructions.
 
 The sources are the ``.cu`` files beside this one, each compiled behind `warp.cuh` (a warp's instructions) and
-`tiles.cuh` (a warp's tile of 16 rows). Where PyTorch cannot compile them, the Triton kernels do the work.
+`tiles.cuh` (a warp's tile of 16 rows). Where they cannot be had, Triton or PyTorch does the work.
 """
 
 from __future__ import annotations
@@ -71,20 +71,22 @@ def read_source(file: str) -> str:
     )
 
 
+@cache
+def is_capable(device: torch.device) -> bool:
+    """Whether a GPU has bfloat16 matrix instructions, as NVIDIA's have them."""
+    is_nvidia = device.type == "cuda" and not torch.version.hip
+    return is_nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def hopper(device: torch.device) -> bool:
     """Whether kernels run on the device in their version in which four warps multiply together."""
-    return (
-        HOPPER
-        and device.type == "cuda"
-        and not torch.version.hip
-        and torch.cuda.get_device_capability(device) == (9, 0)
-    )
+    return HOPPER and is_capable(device) and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 @cache
 def _compile(kernel: Kernel, device: torch.device, grouped: bool) -> Callable[..., None] | None:
     """The compiled kernel, or nothing where it cannot be had."""
-    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+    if not is_capable(device):
         return None
     try:
         with torch.cuda.device(device):
@@ -97,7 +99,7 @@ def _compile(kernel: Kernel, device: torch.device, grouped: bool) -> Callable[..
             )
             compiled.set_shared_memory_config(kernel.shared)
     except (AttributeError, OSError, RuntimeError) as error:
-        warnings.warn(f"{kernel.name} runs in Triton, there is no CUDA kernel: {error}", stacklevel=2)
+        warnings.warn(f"slower code replaces the CUDA kernel {kernel.name}: {error}", stacklevel=2)
         return None
     return compiled
 

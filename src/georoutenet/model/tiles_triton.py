@@ -9,12 +9,15 @@ keeps the weights on chip.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
+# Bytes of shared memory that the largest kernel takes as it is launched, about. Large GPUs have them from the
+# A100 on; others have 99 kB, which half the rows fit into.
+SHARED_MEMORY = 128 << 10
 # The interpreter knows no inline assembly.
 FAST = os.environ.get("TRITON_INTERPRET") != "1"
 
@@ -34,6 +37,14 @@ class Launch:
         if device.type != "cuda":
             return min(items, 3)
         return min(items, self.share * torch.cuda.get_device_properties(device).multi_processor_count)
+
+    def on(self, device: torch.device) -> Launch:
+        """The same for GPUs with less shared memory: fewer rows, and none on their way."""
+        if device.type != "cuda":
+            return self
+        properties = torch.cuda.get_device_properties(device)
+        memory: int = getattr(properties, "shared_memory_per_block_optin", SHARED_MEMORY)
+        return self if memory >= SHARED_MEMORY else replace(self, rows=self.rows // 2, stages=1)
 
     def options(self) -> dict[str, int]:
         options = {"num_warps": self.warps, "num_stages": self.stages}
