@@ -19,7 +19,7 @@ struct Tiles {
 extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
 logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
               float* out, word* on, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   alignas(16) __shared__ float half_last[WIDTH];
   Lane at;
   uint4* next = shared + FRAGMENTS + NARROW + threadIdx.x / 32 * 256 + at.lane;
@@ -90,7 +90,7 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
 extern "C" __global__ void __launch_bounds__(EMBEDDING_FORWARD_WARPS * 32, 1)
 embedding_forward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
                   const float* bias1, const unsigned short* weight2, const float* bias2, uint4* out, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   Lane at;
   fill(shared, weight2);
   uint4 *first = shared + FRAGMENTS, *second_bias = first + 2 * NARROW;

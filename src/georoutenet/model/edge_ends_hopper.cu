@@ -52,7 +52,7 @@ constexpr int LOGIT_SHARE = (WIDTH + 1) * WIDTH + 4;
 extern "C" __global__ void __launch_bounds__(LOGIT_BACKWARD_WARPS * 32, 1)
 logit_backward(const uint4* e, const unsigned short* weight, const float* last, const word* on, const float* grad,
                uint4* de, float* shares, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   __shared__ float of_warp[8];
   uint4 *states = shared + FRAGMENTS, *changes = states + STAGES * (PIECES + ONES);  // two of the latter
   Lane at;
@@ -176,7 +176,7 @@ constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
 extern "C" __global__ void __launch_bounds__(EMBEDDING_BACKWARD_WARPS * 32, 1)
 embedding_backward(const float* distance, const float* centers, const float* bandwidth, const unsigned short* weight1,
                    const float* bias1, const unsigned short* weight2, const uint4* grad, float* shares, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   __shared__ float of_warp[8][2 * BASES];
   __shared__ float2 center[BASES / 2];
   uint4 *first = shared + FRAGMENTS, *changes = first + 2 * NARROW, *hidden = changes + STAGES * PIECES;

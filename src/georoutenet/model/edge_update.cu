@@ -93,7 +93,7 @@ __device__ __forceinline__ word diagonal(Lane at) { return at.g / 2 != at.t ? 0 
 extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
 update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
         const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   __shared__ float4 norm[WIDTH / 2];  // gamma, gamma, beta, beta of word q of lane t
   __shared__ Ends ends;
   Lane at;
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(UPDATE_BACKWARD_WARPS * 32, 1)
 update_backward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
          const float* scales, const float* shifts, const uint4* grad, uint4* de, uint4* du, float* norms, int m, int n,
          int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   __shared__ Ends ends;
   __shared__ Factors factors;
   Lane at;

@@ -262,7 +262,7 @@ __device__ __forceinline__ void forward(uint4* shared, const uint4* x, const flo
 extern "C" __global__ void __launch_bounds__(NAR4TSP_FORWARD_WARPS * 32, 1)
 nar4tsp_forward(const uint4* x, const float* scale, const float* offset, const unsigned short* weight,
                 const uint4* source, const uint4* target, uint4* p, float* sums, int n, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   forward<NAR4TSP_FORWARD_WARPS, false>(shared, x, scale, offset, weight, source, target, p, sums, n, pairs);
 }
 #endif
@@ -271,7 +271,7 @@ nar4tsp_forward(const uint4* x, const float* scale, const float* offset, const u
 extern "C" __global__ void __launch_bounds__(NAR4TSP_FIRST_FORWARD_WARPS * 32, 1)
 nar4tsp_first_forward(const uint4* x, const float* scale, const float* offset, const float* weight,
                       const uint4* source, const uint4* target, uint4* p, float* sums, int n, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   forward<NAR4TSP_FIRST_FORWARD_WARPS, true>(shared, x, scale, offset, weight, source, target, p, sums, n, pairs);
 }
 #endif
@@ -363,7 +363,7 @@ nar4tsp_scores(const uint4* p, const unsigned short* scaled, const float* consta
 // their states are not read.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_SCORE_SUMS_WARPS * 32, 1)
 nar4tsp_score_sums(const uint4* p, const unsigned short* grad, float* products, float* sums, int n, int heads, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   __shared__ Pairs all;
   Lane at;
   Place place(at);
@@ -655,7 +655,7 @@ extern "C" __global__ void __launch_bounds__(NAR4TSP_BACKWARD_WARPS * 32, 1)
 nar4tsp_backward(const uint4* grad, const unsigned short* grad_scores, const unsigned short* scaled, const float* slope,
                  const float* level, const uint4* p, const uint4* x, const float* scale, const unsigned short* weight,
                  const uint4* source, const uint4* target, uint4* dx, uint4* du, float* sums, int n, int heads, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   backward<NAR4TSP_BACKWARD_WARPS, false>(shared, grad, grad_scores, scaled, slope, level, p, x, scale, weight, source,
                                           target, dx, du, sums, nullptr, n, heads, pairs);
 }
@@ -667,7 +667,7 @@ nar4tsp_first_backward(const uint4* grad, const unsigned short* grad_scores, con
                        const float* slope, const float* level, const uint4* p, const uint4* x, const float* weight,
                        const uint4* source, const uint4* target, uint4* du, float* sums, float* weights, int n,
                        int heads, int pairs) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   backward<NAR4TSP_FIRST_BACKWARD_WARPS, true>(shared, grad, grad_scores, scaled, slope, level, p, x, nullptr, weight,
                                                source, target, nullptr, du, sums, weights, n, heads, pairs);
 }

@@ -251,7 +251,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
              const uint4* h4, const uint4* h5, const uint4* weights,
              const float* vectors, uint4* kept, uint4* gates, float* shares, float* scales, uint4* state,
              uint4* maps, int past, int outputs, int rows) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 3;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   Lane at;
@@ -485,7 +485,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
               const uint4* of_map2, const uint4* of_map3, const uint4* of_map4,
               uint4* of_history, uint4* gradients, uint4* products, uint2* of_values, uint4* of_edges, float* of_norms,
               int past, int outputs, int is_last, int rows) {
-  extern __shared__ uint4 shared[];
+  alignas(128) extern __shared__ uint4 shared[];
   constexpr int BUFFERS = 2;
   float* vector = (float*)(shared + BUFFERS * FRAGMENTS);
   Lane at;

@@ -75,6 +75,7 @@ __device__ __forceinline__ void clear(float (&acc)[16][4]) {
 constexpr int TOGETHER = 4;  // warps
 typedef Operand Matrix;
 // A matrix for `start`, written by all threads; a barrier lies between `publish` and `start`.
+// Its cores shall lie in whole lines of 128 bytes: so do kernels align their shared memory.
 __device__ __forceinline__ Matrix matrix_in(const uint4* shared) { return operand(shared, 16 * 128, 128); }
 __device__ __forceinline__ void hold(float (&acc)[16][4]) {
 #pragma unroll

@@ -252,6 +252,7 @@ typedef unsigned long long Signal;
 __device__ __forceinline__ void prepare(Signal* signal) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((word)__cvta_generic_to_shared(signal)) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the copies
 }
 // One thread's copy for all: a multiple of 16 bytes. Products may read it when it is there; what was read there before
 // was read by products.
