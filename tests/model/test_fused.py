@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,19 @@ def test_compiled_beginning() -> None:
     for left, right in zip(mine, expected, strict=True):
         torch.testing.assert_close(left, right)
     torch.testing.assert_close(*found)
+
+
+def test_a_copy_has_nothing_compiled() -> None:
+    """What is compiled has the weights of the network that it was compiled for."""
+    from georoutenet.model import fused
+
+    net = make(16, 2, torch.float32).encoder
+    assert isinstance(net, GeoRouteNet)
+    fused.compile_nodes(net)
+    again = copy.deepcopy(net)
+    assert [part.compiled is None for part in (net, *net.layers)] == [False] * 3
+    assert [part.compiled is None for part in (again, *again.layers)] == [True] * 3
+    assert torch.equal(again.node_input.weight, net.node_input.weight)
 
 
 SCRIPT = """

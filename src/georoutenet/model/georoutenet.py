@@ -18,7 +18,7 @@ only; the value and output maps of the sixth start attention are counted but not
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,6 +29,7 @@ from torch.nn import functional
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.layers import (
+    Compilable,
     LayerNorm,
     Linear,
     StartAttention,
@@ -76,10 +77,8 @@ class RadialBasis(nn.Module):
         return (-(((distance.unsqueeze(-1) - centers) / bandwidth) ** 2)).exp()
 
 
-class Layer(nn.Module):
-    """One distance-aware node-edge layer."""
-
-    compiled: Callable[..., tuple[Tensor, ...]] | None = None  # `advance` or `conclude`, by `compile_nodes`
+class Layer(Compilable):
+    """One distance-aware node-edge layer; `fused.compile_nodes` compiles `advance` or `conclude`."""
 
     def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
@@ -186,10 +185,8 @@ class Layer(nn.Module):
         return self.edge_norm(functional.silu(proposal).add_(e))
 
 
-class GeoRouteNet(nn.Module):
-    """The encoder with its start and edge heads."""
-
-    compiled: Callable[..., tuple[list[Tensor], Tensor, tuple[Tensor, ...]]] | None = None  # `begin`
+class GeoRouteNet(Compilable):
+    """The encoder with its start and edge heads; `fused.compile_nodes` compiles `fused.begin`."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -25,6 +25,15 @@ class Linear(nn.Linear):
         if self.narrow is not None and self.narrow[0].dtype == dtype:
             return self.narrow
         return self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
+
+
+class Compilable(nn.Module):
+    """A module whose work may be compiled, with its weights in it; a copy of it starts without."""
+
+    compiled: Callable[..., Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "compiled"}
 
 
 class _Cast(torch.autograd.Function):
