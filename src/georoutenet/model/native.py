@@ -71,9 +71,9 @@ def read_source(file: str) -> str:
     )
 
 
-@cache
+@torch.compiler.assume_constant_result
 def is_capable(device: torch.device) -> bool:
-    """Whether a GPU has bfloat16 matrix instructions, as NVIDIA's have them."""
+    """Whether a GPU has bfloat16 matrix instructions, as NVIDIA's have them; compilers ask as they trace."""
     is_nvidia = device.type == "cuda" and not torch.version.hip
     return is_nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
 
