@@ -71,11 +71,14 @@ def read_source(file: str) -> str:
     )
 
 
-@torch.compiler.assume_constant_result
 def is_capable(device: torch.device) -> bool:
     """Whether a GPU has bfloat16 matrix instructions, as NVIDIA's have them; compilers ask as they trace."""
     is_nvidia = device.type == "cuda" and not torch.version.hip
     return is_nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+# What torch.compiler.assume_constant_result does, after a second for importing the compiler.
+is_capable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def hopper(device: torch.device) -> bool:

@@ -35,7 +35,7 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense scores are
-    computed in bfloat16 on CUDA, the edge states live in Triton kernels unless ``fused`` is false.
+    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false.
     ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
     the batch.
     """
