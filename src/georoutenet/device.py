@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is a device, else the CPU; anything else is checked."""
+    """``auto`` is CUDA where there is a device, else the CPU; anything else is checked.
+
+    A GPU that is named by its number becomes the current one: that is where kernels run.
+    """
     import torch
 
     if name == "auto":
@@ -26,4 +29,6 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
         raise InputError(f"device {name!r} was asked for, but no CUDA device fits ({count} CUDA devices)")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     return device

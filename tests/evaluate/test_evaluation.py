@@ -296,6 +296,12 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in (("cuda", "0 CUDA devices"), ("meta", "allowed: auto"), ("abacus", "allowed: auto")):
         with pytest.raises(InputError, match=message):
             choose_device(name)
+    made_current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+    assert choose_device("cuda") == torch.device("cuda")
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    assert made_current == [torch.device("cuda:1")]
 
 
 def test_the_commit_is_that_of_this_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
