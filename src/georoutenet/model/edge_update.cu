@@ -5,15 +5,6 @@
 // silu(u) = u / 2 + u / 2 tanh(u / 2).
 constexpr word ONE = 0x3f803f80u, HALF = 0x3f003f00u;
 
-// The tiles of a block, in whole numbers of warps that multiply together; some may be beyond the last.
-struct Share {
-  int first, last;
-  __device__ Share(int pairs) {
-    int tiles = (pairs + 16 * TOGETHER - 1) / (16 * TOGETHER), share = (tiles + gridDim.x - 1) / gridDim.x;
-    first = TOGETHER * share * blockIdx.x;
-    last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
-  }
-};
 // x W^T / 2
 __device__ void fill_half(uint4* fragments, const unsigned short* weight) {
   transfer(
@@ -49,14 +40,6 @@ __device__ __forceinline__ void take_from_tile(word (&x)[16], const uint4* row, 
     x[4 * c] = v.x, x[4 * c + 1] = v.y, x[4 * c + 2] = v.z, x[4 * c + 3] = v.w;
   }
 }
-// Division by a number, rounded down, of what is not negative.
-struct Divisor {
-  word number, inverse;
-  __device__ __forceinline__ int operator()(int x) const {
-    int quotient = __umulhi(x, inverse);  // or one less than the quotient
-    return quotient + (x - quotient * number >= number);
-  }
-};
 // The cities at both ends of pairs: of m sources and n targets an instance. In shared memory.
 struct Ends {
   Divisor m, n;
@@ -86,8 +69,6 @@ struct Ends {
     }
   }
 };
-// What of a word a thread keeps of a diagonal matrix, as mma's right operand of 8 x 8, from its own features' factors.
-__device__ __forceinline__ word diagonal(Lane at) { return at.g / 2 != at.t ? 0 : at.g % 2 ? 0xffff0000u : 0xffffu; }
 
 #ifdef UPDATE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
@@ -168,7 +149,6 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
 #endif
 
 #ifdef UPDATE_BACKWARD_WARPS
-__device__ __forceinline__ void take4(word (&x)[4], uint4 v) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
 // Right operands of mma as they lie in registers, for all tiles, by lane.
 struct Factors {
   uint2 gain[32];        // gamma in bfloat16, of words 0 and 2, of words 1 and 3 of each four

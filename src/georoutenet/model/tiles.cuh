@@ -233,3 +233,24 @@ __device__ __forceinline__ void start(float (&acc)[16][4], const UnitRow& unit, 
 template <class Left>
 __device__ __forceinline__ void finish(float (&acc)[16][4], const UnitRow& unit, const Left& left) {}
 #endif
+
+// The tiles of a block, in whole numbers of warps that multiply together; some may be beyond the last.
+struct Share {
+  int first, last;
+  __device__ Share(int pairs) {
+    int tiles = (pairs + 16 * TOGETHER - 1) / (16 * TOGETHER), share = (tiles + gridDim.x - 1) / gridDim.x;
+    first = TOGETHER * share * blockIdx.x;
+    last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
+  }
+};
+// Division by a number, rounded down, of what is not negative.
+struct Divisor {
+  word number, inverse;
+  __device__ __forceinline__ int operator()(int x) const {
+    int quotient = __umulhi(x, inverse);  // or one less than the quotient
+    return quotient + (x - quotient * number >= number);
+  }
+};
+// What of a word a thread keeps of a diagonal matrix, as mma's right operand of 8 x 8, from its own features' factors.
+__device__ __forceinline__ word diagonal(Lane at) { return at.g / 2 != at.t ? 0 : at.g % 2 ? 0xffff0000u : 0xffffu; }
+__device__ __forceinline__ void take4(word (&x)[4], uint4 v) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
