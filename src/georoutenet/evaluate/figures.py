@@ -94,7 +94,7 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
                 if batch is not None:
                     ax.plot([-0.08], [batch.gap], "D", color=color, markersize=6)
                 empty += [(k, objective) for k in (0, 1) if math.isnan(gaps[k])]
-            _tidy(ax)
+            tidy(ax)
             ax.set_xlim(-0.35, 1.35)
             ax.set_ylim(0.0, 1.08 * ax.get_ylim()[1])
             missing = [", ".join(f"no {name}" for x, name in empty if x == k) for k in (0, 1)]
@@ -184,7 +184,7 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     handles.append(_handle(GRAY, "", "o", "", hollow=True))
     labels.append("paper, on val50 and diag100")
     ax.legend(handles, labels, fontsize=9, frameon=False)
-    _tidy(ax)
+    tidy(ax)
     ax.set(xscale="log", yscale="log", xlim=(SIZES[0] / 1.2, SIZES[-1] * 1.2))
     ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
     ax.set_xticks([], minor=True)
@@ -220,7 +220,7 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
                 style["markerfacecolor"] = ink if each.weights else "white"
                 point = ([each.instance_seconds], [max(each.gap, 0.0)])
                 ax.plot(*point, marker[_contender(each)], zorder=3, **style)
-        _tidy(ax)
+        tidy(ax)
         ax.set(xscale="log", xlim=decades)
         ax.xaxis.set_major_formatter(_time)
         ax.xaxis.set_minor_formatter(_nothing)
@@ -272,7 +272,7 @@ def _nothing(value: float, _: object) -> str:
     return ""
 
 
-def _tidy(ax: Axes) -> None:
+def tidy(ax: Axes) -> None:
     ax.grid(color="#e5e5e5", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=10)

@@ -76,7 +76,7 @@ def operations(*, plain: bool = False) -> Operations:
     ) -> tuple[Tensor, Neighborhood, Tables] | None:
         if width is None or not nearest_cuda.fits(places, config.neighbors, width):
             return None
-        size, blocks = attention._blocks(places.shape[1])
+        size, blocks = attention.blocks_of(places.shape[1])
         distance, found, slots = nearest_cuda.nearest(
             places, config.neighbors, width, config.reach, size * blocks
         )

@@ -260,7 +260,7 @@ def _slots(index, mask, slots, nodes, W: tl.constexpr, WIDTH: tl.constexpr, R: t
     tl.store(slots + node[:, None] * WIDTH + j[None, :], found.to(tl.int16), mask=there[:, None])
 
 
-def _blocks(n: int) -> tuple[int, int]:
+def blocks_of(n: int) -> tuple[int, int]:
     """The blocks of cities of `_backward_cities`: how many cities in one, and how many blocks."""
     size = min(LAUNCH["cities"].rows, max(16, triton.next_power_of_2(n)))
     return size, triton.cdiv(n, size)
@@ -273,7 +273,7 @@ def neighborhood_slots(index: Tensor, mask: Tensor) -> Tensor:
     `neighborhood_attention`.
     """
     batch, n, width = index.shape
-    size, blocks = _blocks(n)
+    size, blocks = blocks_of(n)
     slots = torch.empty((batch, n, size * blocks), dtype=torch.int16, device=index.device)
     grid = (triton.cdiv(batch * n, 16), blocks)
     _slots[grid](
@@ -316,7 +316,7 @@ def _backward_pass(
     )  # fmt: skip
     dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
     sums = q.new_empty((heads + 1, d), dtype=torch.float32)
-    size, blocks = _blocks(n)
+    size, blocks = blocks_of(n)
     reducers = (heads + 1) * d // 16
     _backward_cities[(reducers + batch * heads * blocks,)](
         q, k, dvalues, slots, pairs, partial, dq, dk, dv, sums,

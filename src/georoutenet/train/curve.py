@@ -77,7 +77,7 @@ def plot_curves(
         raise InputError(f"curves are drawn by {', '.join(AXES)}, not by {by!r}")
     from matplotlib.figure import Figure
 
-    from georoutenet.evaluate.figures import COLORS, GRAY, MARKERS, _tidy
+    from georoutenet.evaluate.figures import COLORS, GRAY, MARKERS, tidy
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     ax = figure.subplots()
@@ -103,7 +103,7 @@ def plot_curves(
         room = 0.05 * (max(finite) - min(finite)) or 0.01
         ax.set_ylim(min(finite) - room, max(finite) + room)
     ax.set_xlim(left=0.0)
-    _tidy(ax)
+    tidy(ax)
     ax.set_xlabel(AXES[by])
     ax.set_ylabel("mean greedy length")
     ax.legend(fontsize=10, frameon=False)
