@@ -1,6 +1,6 @@
 """The training kernels in CUDA C++ beside those in Triton: forward, and forward with backward, in one run.
 
-    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--hopper] [--csv benchmarks/results/kernels.csv]
+    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--alone] [--csv benchmarks/results/kernels.csv]
 
 The nodes' kernels have no Triton version; their row stands alone. The start attention stands beside PyTorch.
 """
@@ -92,9 +92,9 @@ def starts(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], objec
 
 def main() -> None:
     command = parser(__doc__)
-    command.add_argument("--hopper", action="store_true", help="products of four warps, where the GPU can")
+    command.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
     options = command.parse_args()
-    native.HOPPER = options.hopper
+    native.HOPPER = not options.alone
     table = Table("cuda", options)
     fits = native.fits
     cuda = "CUDA, four warps together" if native.hopper(torch.device("cuda", 0)) else "CUDA"

@@ -28,8 +28,7 @@ for part in ${*:-tests training-tests kernels steps}; do
     kernels)
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --hopper
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --hopper --batch 64
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --alone
       run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
       run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
@@ -37,7 +36,7 @@ for part in ${*:-tests training-tests kernels steps}; do
       ;;
     steps)
       step 180 --profile
-      step 120 --profile --hopper
+      step 120 --profile --alone --case "$large" --case "$small"
       step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
       step 180 --set fused=false --case "$large" --case "$small"
       ;;

@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--hopper] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
+        [--alone] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -150,9 +150,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
-    parser.add_argument("--hopper", action="store_true", help="products of four warps, where the GPU can")
+    parser.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
     options = parser.parse_args()
-    native.HOPPER = options.hopper
+    native.HOPPER = not options.alone
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)

@@ -85,14 +85,17 @@ class Case:
         return found | ({} if self.adam.average is None else {"average": self.adam.average.tensors})
 
 
-def compare(found: Case, expected: Case) -> None:
+ON_DEVICE = 3e-5  # relative: there PyTorch takes the betas' powers in float32, the kernels in float64
+
+
+def compare(found: Case, expected: Case, rtol: float = 2e-6) -> None:
     """Equal up to the rounding of float32."""
     assert int(found.step) == int(expected.step)
     torch.testing.assert_close(found.totals, expected.totals, rtol=3e-6, atol=0)
     assert found.groups().keys() == expected.groups().keys()
     for group, tensors in found.groups().items():
         for k, (left, right) in enumerate(zip(tensors, expected.groups()[group], strict=True)):
-            torch.testing.assert_close(left, right, rtol=2e-6, atol=2e-7, msg=f"{group} {SHAPES[k]}")
+            torch.testing.assert_close(left, right, rtol=rtol, atol=rtol / 10, msg=f"{group} {SHAPES[k]}")
     for case in (found, expected):  # also no memory of others was touched
         for together in (case.adam.weights, case.adam.momentum, case.adam.variance):
             used = torch.zeros_like(together.buffer, dtype=torch.bool)
@@ -242,7 +245,7 @@ def test_on_the_device(settings: list[str], step: int) -> None:
     found, expected = (Case(make, settings, 5, step, "cuda") for make in (FusedAdam, Adam))
     for case in (found, expected):
         case.take_steps(2)
-    compare(found, expected)
+    compare(found, expected, ON_DEVICE)
 
 
 @pytest.mark.gpu
@@ -269,4 +272,4 @@ def test_recorded_on_the_device() -> None:
         for parameter, gradient in zip(expected.parameters, source, strict=True):
             parameter.grad = None if gradient is None else gradient * 2
         expected.adam.update(values)
-    compare(found, expected)
+    compare(found, expected, ON_DEVICE)

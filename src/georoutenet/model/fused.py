@@ -122,10 +122,9 @@ def begin(
     """`GeoRouteNet.begin` in few kernels: the first node states are in ``dtype``, which is how layers look
     back on them, and the first q, k, v are side by side in one tensor ``(B, n, 3 d)``."""
     features, into = node_features(coords), net.node_input
-    if torch.compiler.is_compiling():  # so few products become one kernel with what is around them
-        first = ((features.unsqueeze(-2) * into.weight).sum(-1) + into.bias).to(dtype)
-    else:
-        first = into(features).to(dtype)
+    # With a matrix for each instance the backward pass has as many short sums over rows instead of a long one.
+    ones, both = torch.ones_like(features[..., :1]), torch.cat((into.weight, into.bias.unsqueeze(-1)), -1)
+    first = torch.bmm(torch.cat((features, ones), -1), both.T.expand(len(coords), -1, -1)).to(dtype)
     s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
     weights, biases = zip(*net.layers[0].queries(dtype), strict=True)
     return [first], s, (functional.linear(first, torch.cat(weights), torch.cat(biases)),)
