@@ -78,6 +78,10 @@ def test_logit(kernels: Kernels, pairs: int, blocks: int) -> None:
     kernels.forward("logit_forward", e, weight, bias, last, offset, out, on, pairs, blocks=blocks)
     parts = torch.full((blocks, edge_ends_cuda.LOGIT_SHARE), torch.nan)
     kernels.backward("logit_backward", e, weight, last, on, grad, de, parts, pairs, blocks=blocks)
+    both, again = e.clone(), torch.full_like(parts, torch.nan)  # the gradient goes where the states were
+    kernels.backward("logit_backward", both, weight, last, on, grad, both, again, pairs, blocks=blocks)
+    assert torch.equal(both, de)
+    assert torch.equal(again.nan_to_num(), parts.nan_to_num())
 
     exact = [x.double().requires_grad_() for x in (e, weight, bias, last, offset)]
     result = edge_logit_reference(*exact)

@@ -103,10 +103,12 @@ def logit_forward(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     return out, on
 
 
-def logit_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of e, weight, bias, last and offset. Saved: e, weight, bias, last, and the bits."""
+def logit_backward(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of e, weight, bias, last and offset. Saved: e, weight, bias, last, and the bits.
+
+    The first is written to ``de``, which may be ``e``: a tile's states are in shared memory before.
+    """
     e, weight, bias, last, on = saved
-    de = torch.empty_like(e)
     kernel = logit_backward_kernel(e.device)
     blocks = kernel.count(saved)
     shares = last.new_empty((blocks, LOGIT_SHARE))

@@ -209,8 +209,8 @@ class _EdgeEmbedding(torch.autograd.Function):
 
 class _EdgeLogit(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        e, weight, bias, last, offset = inputs
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        e, weight, bias, last, offset, ctx.in_place = inputs
         weight = weight.to(e.dtype)
         if edge_ends_cuda.logit_fits(e):
             out, on = edge_ends_cuda.logit_forward((e, weight, bias, last, offset))
@@ -226,10 +226,11 @@ class _EdgeLogit(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         e, _, _, last, *on = ctx.saved_tensors
         if on:
-            return edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous())
+            de = e if ctx.in_place else torch.empty_like(e)
+            return *edge_ends_cuda.logit_backward(ctx.saved_tensors, grad.contiguous(), de), None
         d, pairs = e.shape[-1], grad.numel()
         launch = LAUNCH["logit_backward"].on(e.device)
         count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
@@ -241,7 +242,7 @@ class _EdgeLogit(torch.autograd.Function):
             D=d, P=launch.rows, **launch.options(),
         )  # fmt: skip
         both = vectors.sum(0)
-        return de, dw.sum(0), both[0], both[8], grad.sum().view(1)
+        return de, dw.sum(0), both[0], both[8], grad.sum().view(1), None
 
 
 def edge_embedding(
@@ -262,6 +263,12 @@ def edge_embedding(
     )
 
 
-def edge_logit(e: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor) -> Tensor:
-    """The fused head; arguments as its reference, the parameters float32."""
-    return cast("Tensor", _EdgeLogit.apply(e, weight, bias, last, offset))
+def edge_logit(
+    e: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Tensor, *, in_place: bool = False
+) -> Tensor:
+    """The fused head; arguments as its reference, the parameters float32.
+
+    With ``in_place`` backward may write the gradient of ``e`` over ``e``: for states that nothing else reads,
+    and one backward pass.
+    """
+    return cast("Tensor", _EdgeLogit.apply(e, weight, bias, last, offset, in_place))

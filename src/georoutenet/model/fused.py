@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -86,7 +86,7 @@ def operations(*, plain: bool = False) -> Operations:
         ends.edge_embedding,
         attention.neighborhood_attention,
         update.edge_update,
-        ends.edge_logit,
+        partial(ends.edge_logit, in_place=True),
         near,
         lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
         lambda net: (bases_cuda.bases if bases_cuda.fits(net) else bases_cuda.bases_reference)(net),
@@ -122,7 +122,7 @@ def begin(
     """`GeoRouteNet.begin` in few kernels: the first node states are in ``dtype``, which is how layers look
     back on them, and the first q, k, v are side by side in one tensor ``(B, n, 3 d)``."""
     features, into = node_features(coords), net.node_input
-    # With a matrix for each instance the backward pass has as many short sums over rows instead of a long one.
+    # A matrix for each instance: backward then has many short sums over rows, and not one long one.
     ones, both = torch.ones_like(features[..., :1]), torch.cat((into.weight, into.bias.unsqueeze(-1)), -1)
     first = torch.bmm(torch.cat((features, ones), -1), both.T.expand(len(coords), -1, -1)).to(dtype)
     s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
