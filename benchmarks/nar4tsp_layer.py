@@ -85,12 +85,16 @@ def main() -> None:
     attended = (source, ends, grad_scores, by_head, by_head, distance, reach)
     weights = attention(*attended)[1]
     back = (target, source, ends, weights, distance, False)
+    table.measure("attention forward", "CUDA", lambda: attention(*attended))
+    table.measure("attention backward", "CUDA", lambda: attention_backward(*back))
+    native.fits = lambda *_: False
     usual_warps = nar4tsp_attention_triton.WARPS
-    for warps in (usual_warps, 4):
+    for warps in (usual_warps, 8):
         nar4tsp_attention_triton.WARPS = warps
         table.measure("attention forward", f"warps {warps}", lambda: attention(*attended))
         table.measure("attention backward", f"warps {warps}", lambda: attention_backward(*back))
     nar4tsp_attention_triton.WARPS = usual_warps
+    native.fits = fits
 
     encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
     coords = torch.rand(batch, n, 2, device="cuda")

@@ -5,6 +5,8 @@
 per head, over the ``j`` within reach of ``i``. A backward program takes one head of one instance, so that all
 sums over sources and over targets that the gradients need stay on chip. `attention_reference` is the same
 function in plain PyTorch.
+
+Where they fit, the passes are those in CUDA C++ (`nar4tsp_attention_cuda`).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from georoutenet.model import nar4tsp_attention_cuda
 from georoutenet.model.layers import split_heads, wide
 
 MAX_CITIES = 256  # a row of scores is one block
@@ -157,6 +160,8 @@ def attention(
     The second result is for the backward pass: the weights, negative where the score is.
     """
     inputs = [x.contiguous() for x in (g, of_ends, of_edge, slope, constant, distance, reach)]
+    if nar4tsp_attention_cuda.fits(g, len(constant)):
+        return nar4tsp_attention_cuda.forward_pass(*inputs)
     (batch, heads), options = _shape(g, len(constant), of_edge.numel() == 0)
     n = g.shape[1]
     message, weights = torch.empty_like(inputs[0]), g.new_empty(batch, heads, n, n)
@@ -168,15 +173,17 @@ def attention(
 def attention_backward(
     grad: Tensor, g: Tensor, of_ends: Tensor, weights: Tensor, distance: Tensor, is_first: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``g`` (in float32) and of the edge's share (empty if ``is_first``), and by head
+    """Gradients of ``g`` and of the edge's share (empty if ``is_first``), and by head
     ``(B, H, 2 + 2 d / H)`` those of constant, slope and ends."""
     inputs = [x.contiguous() for x in (grad, g, of_ends, weights, distance)]
+    if nar4tsp_attention_cuda.fits(g, weights.shape[1]):
+        return nar4tsp_attention_cuda.backward_pass(*inputs, is_first=is_first)
     grid, options = _shape(g, weights.shape[1], is_first)
     dg = torch.empty_like(inputs[1], dtype=torch.float32)
     dedge = weights.new_empty(0) if is_first else torch.empty_like(inputs[3])
     sums = of_ends.new_empty(*grid, 2 + of_ends.numel())
     _backward[grid](*inputs, dg, dedge, sums, g.shape[1], grid[1], **options)
-    return dg, dedge, sums
+    return dg.to(g.dtype), dedge, sums
 
 
 @attention.register_fake
@@ -193,7 +200,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor]:
     sums = of_ends.new_empty(*weights.shape[:2], 2 + of_ends.numel())
     dedge = weights.new_empty(0 if is_first else weights.shape)
-    return g.new_empty(g.shape, dtype=torch.float32), dedge, sums
+    return g.new_empty(g.shape), dedge, sums
 
 
 def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -210,7 +217,7 @@ def _gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     by_head = sums.sum(0)
     ends = by_head[:, 2:].sum(0).view_as(of_ends)
     of_edge, of_slope = (None, by_head[:, 1]) if ctx.is_first else (dedge, None)
-    return dg.to(g.dtype), ends, of_edge, of_slope, by_head[:, 0], None, None
+    return dg, ends, of_edge, of_slope, by_head[:, 0], None, None
 
 
 attention.register_autograd(_gradient, setup_context=_setup)
