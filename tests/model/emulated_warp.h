@@ -353,11 +353,11 @@ inline void start_product(Product product) {
   product.group = flight.group;
   flight.products.push_back(product);
 }
-template <bool ADD = true>
+template <bool ADD = true, bool TURNED = false>
 inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, false});
+  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, TURNED});
 }
 template <bool ADD, bool TURNED, int N>
 inline void start_mma(float (&c)[N][4], Operand a, Operand b) {
@@ -442,3 +442,7 @@ inline void wait_for_products() {
 }
 inline void hold(float&) {}
 inline void hold(const word&) {}
+template <int COUNT>
+inline void give_registers() {}
+template <int COUNT>
+inline void take_registers() {}

@@ -5,26 +5,6 @@
 // silu(u) = u / 2 + u / 2 tanh(u / 2).
 constexpr word ONE = 0x3f803f80u, HALF = 0x3f003f00u;
 
-// x W^T / 2
-__device__ void fill_half(uint4* fragments, const unsigned short* weight) {
-  transfer(
-      FRAGMENTS,
-      [&](int k) {
-        int lane = k % 32, c = k / 32 % 4, q = k / 128;
-        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
-      },
-      [&](int k, uint4 v) {
-        place(fragments, k, make_uint4(mul2(v.x, HALF), mul2(v.y, HALF), mul2(v.z, HALF), mul2(v.w, HALF)));
-      });
-}
-// A tile in shared memory: where a row has a piece of 16 bytes. None of these share banks: eight pieces of a row, four
-// of two rows each, one of eight rows each.
-__device__ __forceinline__ int place_in_tile(int row, int piece) {
-  int lower = row % 8;
-  return row / 8 * 128 + piece / 4 * 32 + (4 * lower + piece % 4 ^ lower / 2 ^ piece / 4 % 2 * 4);
-}
-// The same for the piece 4 c further, c from 0.
-__device__ __forceinline__ int further(int place, int c) { return 32 * c + (c % 2 ? place ^ 4 : place); }
 // A tile on its way there, zeros beyond the last row: whole lines of memory at a time.
 __device__ __forceinline__ void fetch(uint4* to, const uint4* from, int tile, int rows, int lane) {
   int left = rows - 16 * tile - lane / 16, place = place_in_tile(lane / 16, lane % 16);
@@ -149,31 +129,6 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
 #endif
 
 #ifdef UPDATE_BACKWARD_WARPS
-// Right operands of mma as they lie in registers, for all tiles, by lane.
-struct Factors {
-  uint2 gain[32];        // gamma in bfloat16, of words 0 and 2, of words 1 and 3 of each four
-  uint4 gains[8][32];    // diagonal matrices of two words: gamma and 1, gamma and 1
-  uint4 rests[4][32];    // of four words: what is left of gamma
-  uint4 columns[4][32];  // all rows to column k, twice; to column k + 1, twice
-  __device__ void set(const float* gamma, Lane at) {
-    word kept = diagonal(at), one = kept & ONE;
-    for (int c = threadIdx.x / 32; c < 4; c += blockDim.x / 32) {
-      word w[4], rest[4], column[2];
-      for (int p = 0; p < 4; p++) {
-        const float* two = gamma + 32 * c + 8 * at.t + 2 * p;
-        w[p] = pack(two[0], two[1]), rest[p] = pack(two[0] - low(w[p]), two[1] - high(w[p])) & kept;
-      }
-      if (at.g == 0) gain[8 * c + 2 * at.t] = make_uint2(w[0], w[2]);
-      if (at.g == 1) gain[8 * c + 2 * at.t + 1] = make_uint2(w[1], w[3]);
-      for (int h = 0; h < 2; h++) {
-        gains[2 * c + h][at.lane] = make_uint4(w[2 * h] & kept, one, w[2 * h + 1] & kept, one);
-        column[h] = at.g == 2 * c + h ? ONE : 0;
-      }
-      rests[c][at.lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
-      columns[c][at.lane] = make_uint4(column[0], column[0], column[1], column[1]);
-    }
-  }
-};
 // Sums over the rows of two tiles, the second one with its lower eight rows only: lane (g, t) has features
 // 16 column + g + (0, 8) of column 2 t and of column 2 t + 1.
 __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4], const uint4* tile, const uint4* half,
@@ -192,10 +147,6 @@ __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4]
       mma(other, y[2 * h], y[2 * h + 1], here[2 * h]);
     }
   }
-}
-// total[0] + total[3] += the sum over four words of x, each times the gain of its feature.
-__device__ __forceinline__ void add_row(float (&total)[4], const word (&x)[4], uint2 gain) {
-  mma(total, x[0], x[1], x[2], x[3], gain.x, gain.y);
 }
 
 extern "C" __global__ void __launch_bounds__(UPDATE_BACKWARD_WARPS * 32, 1)

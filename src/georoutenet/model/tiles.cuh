@@ -64,6 +64,19 @@ __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) 
       },
       [&](int k, uint4 v) { place(fragments, k, v); });
 }
+// x W^T / 2
+__device__ void fill_half(uint4* fragments, const unsigned short* weight) {
+  transfer(
+      FRAGMENTS,
+      [&](int k) {
+        int lane = k % 32, c = k / 32 % 4, q = k / 128;
+        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+      },
+      [&](int k, uint4 v) {
+        constexpr word half = 0x3f003f00u;
+        place(fragments, k, make_uint4(mul2(v.x, half), mul2(v.y, half), mul2(v.z, half), mul2(v.w, half)));
+      });
+}
 __device__ __forceinline__ void clear(float (&acc)[16][4]) {
 #pragma unroll
   for (int q = 0; q < 16; q++)
@@ -254,3 +267,40 @@ struct Divisor {
 // What of a word a thread keeps of a diagonal matrix, as mma's right operand of 8 x 8, from its own features' factors.
 __device__ __forceinline__ word diagonal(Lane at) { return at.g / 2 != at.t ? 0 : at.g % 2 ? 0xffff0000u : 0xffffu; }
 __device__ __forceinline__ void take4(word (&x)[4], uint4 v) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
+// A tile in shared memory: where a row has a piece of 16 bytes. None of these share banks: eight pieces of a row, four
+// of two rows each, one of eight rows each.
+__device__ __forceinline__ int place_in_tile(int row, int piece) {
+  int lower = row % 8;
+  return row / 8 * 128 + piece / 4 * 32 + (4 * lower + piece % 4 ^ lower / 2 ^ piece / 4 % 2 * 4);
+}
+// The same for the piece 4 c further, c from 0.
+__device__ __forceinline__ int further(int place, int c) { return 32 * c + (c % 2 ? place ^ 4 : place); }
+// For the gradient of a norm with gains gamma: right operands of mma as they lie in registers, for all tiles, by lane.
+struct Factors {
+  uint2 gain[32];        // gamma in bfloat16, of words 0 and 2, of words 1 and 3 of each four
+  uint4 gains[8][32];    // diagonal matrices of two words: gamma and 1, gamma and 1
+  uint4 rests[4][32];    // of four words: what is left of gamma
+  uint4 columns[4][32];  // all rows to column k, twice; to column k + 1, twice
+  __device__ void set(const float* gamma, Lane at) {
+    word kept = diagonal(at), one = kept & 0x3f803f80u;
+    for (int c = threadIdx.x / 32; c < 4; c += blockDim.x / 32) {
+      word w[4], rest[4], column[2];
+      for (int p = 0; p < 4; p++) {
+        const float* two = gamma + 32 * c + 8 * at.t + 2 * p;
+        w[p] = pack(two[0], two[1]), rest[p] = pack(two[0] - low(w[p]), two[1] - high(w[p])) & kept;
+      }
+      if (at.g == 0) gain[8 * c + 2 * at.t] = make_uint2(w[0], w[2]);
+      if (at.g == 1) gain[8 * c + 2 * at.t + 1] = make_uint2(w[1], w[3]);
+      for (int h = 0; h < 2; h++) {
+        gains[2 * c + h][at.lane] = make_uint4(w[2 * h] & kept, one, w[2 * h + 1] & kept, one);
+        column[h] = at.g == 2 * c + h ? 0x3f803f80u : 0;
+      }
+      rests[c][at.lane] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+      columns[c][at.lane] = make_uint4(column[0], column[0], column[1], column[1]);
+    }
+  }
+};
+// total[0] + total[3] += the sum over four words of x, each times the gain of its feature.
+__device__ __forceinline__ void add_row(float (&total)[4], const word (&x)[4], uint2 gain) {
+  mma(total, x[0], x[1], x[2], x[3], gain.x, gain.y);
+}

@@ -143,8 +143,8 @@ __device__ __forceinline__ Operand operand(const void* shared, int along_k, int 
   return (start & 0x3ffffu) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
 }
 // c (64 x 128) += a (64 x 16) b (16 x 128), on its way until waited for: nobody touches c, changes a or b before.
-// Without ADD, c = a b; it still is given, so that it stays where it is.
-template <bool ADD = true>
+// Without ADD, c = a b; it still is given, so that it stays where it is. TURNED: b as cores of 8 k with 16 bytes along n.
+template <bool ADD = true, bool TURNED = false>
 __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2,
                                           const word& a3, Operand b) {
   asm volatile(
@@ -155,7 +155,7 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, con
       "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
       "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
       "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-      "{%64,%65,%66,%67}, %68, p, 1, 1, 0;}"
+      "{%64,%65,%66,%67}, %68, p, 1, 1, %70;}"
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
         "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
         "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
@@ -172,7 +172,7 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, con
         "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
         "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
         "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TURNED));
 }
 // c (64 x 16) += a (64 x 16) b (16 x 16)
 template <bool ADD = true>
@@ -234,6 +234,23 @@ __device__ __forceinline__ void start_mma(float (&c)[17][4], Operand a, Operand 
         FOUR(c[16])
       : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
 }
+template <bool ADD, bool TURNED>
+__device__ __forceinline__ void start_mma(float (&c)[20][4], Operand a, Operand b) {
+  asm volatile(
+      "{.reg .pred p;\n\t"
+      "setp.ne.b32 p, %82, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79}, "
+      "%80, %81, p, 1, 1, %83, %83;}"
+      : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
+        FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15]),
+        FOUR(c[16]), FOUR(c[17]), FOUR(c[18]), FOUR(c[19])
+      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+}
 #undef FOUR
 // Before the first product, and after c or a was touched.
 __device__ __forceinline__ void before_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -246,6 +263,11 @@ __device__ __forceinline__ void wait_for_products() {
 // The compiler shall not read c before this, and shall keep a until then.
 __device__ __forceinline__ void hold(float& c) { asm volatile("" : "+f"(c)::"memory"); }
 __device__ __forceinline__ void hold(const word& a) { asm volatile("" ::"r"(a) : "memory"); }
+// Four warps' registers a thread from here on, a multiple of 8: less than before, or more once others have given theirs.
+template <int COUNT>
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT>
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 // In shared memory, tells when copies of whole blocks of bytes are there: one at a time.
 typedef unsigned long long Signal;
 // One thread prepares it, before a barrier.
