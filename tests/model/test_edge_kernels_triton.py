@@ -116,10 +116,12 @@ def check(**found: dict[str, float]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kernels", ["cuda", "triton", "triton, less memory"])
+@pytest.mark.parametrize("kernels", ["cuda", "cuda, two kernels", "triton", "triton, less memory"])
 def test_update_on_the_device(n: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from georoutenet.model import edge_sums_cuda, edge_update_cuda
+    from georoutenet.model import edge_backward_cuda, edge_sums_cuda, edge_update_cuda
 
+    if kernels == "cuda, two kernels":
+        monkeypatch.setattr(edge_backward_cuda, "MERGED", False)
     if kernels == "triton, less memory":
         monkeypatch.setattr("georoutenet.model.tiles_triton.SHARED_MEMORY", 1 << 30)
     if kernels.startswith("triton"):

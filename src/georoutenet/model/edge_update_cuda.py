@@ -40,15 +40,16 @@ def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return out, scales, shifts
 
 
-def backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of e and of the proposal u; of gamma and beta ``(parts, 2, d)``, to be added up.
+def backward_pass(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill in the gradient of e, which may be where ``grad`` is.
 
+    Returns those of the proposal u, and of gamma and beta ``(parts, 2, d)``, to be added up.
     Saved: e, source, target, weight, gamma, scales, shifts.
     """
     e = saved[0]
     batch, m, n, d = e.shape
-    de, du = torch.empty_like(e), torch.empty_like(e)
+    du = torch.empty_like(e)
     kernel = _backward_kernel(e)
     norms = e.new_empty((kernel.count(saved), 2, d), dtype=torch.float32)
     kernel(*saved, grad, de, du, norms, m, n, batch * m * n)
-    return de, du, norms
+    return du, norms

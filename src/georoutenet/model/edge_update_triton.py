@@ -6,7 +6,8 @@ The bias of the proposal is part of ``t``. The backward pass recomputes ``u`` in
 kernel goes from the gradient of the output to those of ``e`` and ``u`` (and of the norm's gain and offset), a
 second one sums the gradient of ``u`` over sources, over targets, and against ``e`` for the weight's.
 `edge_update_reference` is the same function in plain PyTorch. All passes over the states exist in CUDA C++
-too (`edge_update_cuda`, `edge_sums_cuda`), which takes over where it can.
+too (`edge_update_cuda`, `edge_sums_cuda`; the two backward ones as one for Hopper, `edge_backward_cuda`),
+which takes over where it can.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from georoutenet.model import edge_sums_cuda, edge_update_cuda
+from georoutenet.model import edge_backward_cuda, edge_sums_cuda, edge_update_cuda
 from georoutenet.model.tiles_triton import FAST, Launch, ends, tanh
 
 LAUNCH = {
@@ -158,19 +159,24 @@ def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return out, scales, shifts
 
 
-def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
-    states = edge_update_cuda.backward_pass if edge_update_cuda.fits(grad) else _states_backward
-    de, du, norms = states(saved, grad.contiguous())
-    ds, dt, dw, (dgamma, dbeta) = _sums_backward(saved[0], du, norms)
+def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor, *, in_place: bool) -> tuple[Tensor, ...]:
+    grad = grad.contiguous()
+    de = grad if in_place else torch.empty_like(grad)  # each tile is read before it is written
+    if edge_update_cuda.fits(grad) and edge_backward_cuda.fits(grad):
+        ds, dt, dw, (dgamma, dbeta) = edge_backward_cuda.backward_pass(saved, grad, de)
+    else:
+        states = edge_update_cuda.backward_pass if edge_update_cuda.fits(grad) else _states_backward
+        du, norms = states(saved, grad, de)
+        ds, dt, dw, (dgamma, dbeta) = _sums_backward(saved[0], du, norms)
     return de, ds, dt, dw, dgamma, dbeta
 
 
-def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of e and u; of gamma and beta in parts ``(parts, 2, d)``."""
+def _states_backward(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill in the gradient of e; those of u, and of gamma and beta in parts ``(parts, 2, d)``."""
     e = saved[0]
     batch, m, n, d = e.shape
     pairs = batch * m * n
-    de, du = torch.empty_like(e), torch.empty_like(e)
+    du = torch.empty_like(e)
     launch = LAUNCH["backward"].on(e.device)
     count = launch.programs(triton.cdiv(pairs, launch.rows), e.device)
     norms = e.new_empty((count, 16, d), dtype=torch.float32)
@@ -178,7 +184,7 @@ def _states_backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, T
         *saved, grad, de, du, norms, m, n, 1 / m, 1 / n, pairs,
         D=d, P=launch.rows, FAST=FAST, **launch.options(),
     )  # fmt: skip
-    return de, du, torch.stack((norms[:, 8], norms[:, 0]), 1)
+    return du, torch.stack((norms[:, 8], norms[:, 0]), 1)
 
 
 def _sums_backward(e: Tensor, du: Tensor, norms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -209,22 +215,33 @@ def _total(partial: Tensor) -> Tensor:
 
 class _EdgeUpdate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        e, source, target, weight, gamma, beta = inputs
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        e, source, target, weight, gamma, beta, ctx.in_place = inputs
         narrow = weight.to(e.dtype)
         out, scales, shifts = _forward_pass((e, source, target, narrow, gamma, beta))
         ctx.save_for_backward(e, source, target, narrow, gamma, scales, shifts)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        de, ds, dt, dw, dgamma, dbeta = _backward_pass(ctx.saved_tensors, grad)
-        return de, ds.to(de.dtype), dt.to(de.dtype), dw, dgamma, dbeta
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        de, ds, dt, dw, dgamma, dbeta = _backward_pass(ctx.saved_tensors, grad, in_place=ctx.in_place)
+        return de, ds.to(de.dtype), dt.to(de.dtype), dw, dgamma, dbeta, None
 
 
 def edge_update(
-    e: Tensor, source: Tensor, target: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+    e: Tensor,
+    source: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    in_place: bool = False,
 ) -> Tensor:
     """The fused update; arguments as `edge_update_reference`, contiguous. States and projections share
-    one dtype, ``d`` is a power of two from 16, the parameters are float32."""
-    return cast("Tensor", _EdgeUpdate.apply(e, source, target, weight, gamma, beta))
+    one dtype, ``d`` is a power of two from 16, the parameters are float32.
+
+    With ``in_place`` backward may write the gradient of ``e`` over the one of the result, where nothing else
+    reads that.
+    """
+    return cast("Tensor", _EdgeUpdate.apply(e, source, target, weight, gamma, beta, in_place))
