@@ -15,7 +15,7 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton, native
+from georoutenet.model import nar4tsp_attention_triton, nar4tsp_nodes_cuda, nar4tsp_triton, native
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.nar4tsp_attention_triton import attention, attention_backward
@@ -95,6 +95,14 @@ def main() -> None:
         table.measure("attention backward", f"warps {warps}", lambda: attention_backward(*back))
     nar4tsp_attention_triton.WARPS = usual_warps
     native.fits = fits
+
+    one, square = normal(d, dtype=torch.float32), normal(d, d) * d**-0.5
+    maps = [square] * 3 + [square.float()] * 3
+    layer = (*attended, target, one, one, one, *maps)
+    state, *_, kept, y, norm = nar4tsp_nodes_cuda.node_layer(*layer)
+    back = (*[target] * 4, source, ends, distance, *[square] * 3, state, kept, y, norm, False)
+    table.measure("nodes forward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer(*layer))
+    table.measure("nodes backward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer_backward(*back))
 
     encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
     coords = torch.rand(batch, n, 2, device="cuda")

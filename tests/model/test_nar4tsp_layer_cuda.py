@@ -12,12 +12,18 @@ from emulated import Emulated
 from torch import Tensor
 from torch.nn import functional
 
-from georoutenet.model import edge_sums_cuda, nar4tsp_layer_cuda, native, start_attention_cuda
+from georoutenet.model import (
+    edge_sums_cuda,
+    nar4tsp_attention_cuda,
+    nar4tsp_layer_cuda,
+    native,
+    start_attention_cuda,
+)
 
 pytest.importorskip("triton", reason="Triton is not installed")
 from test_nar4tsp_triton import compare_encoders, compare_layer
 
-from georoutenet.model import nar4tsp_attention_triton, nar4tsp_triton
+from georoutenet.model import nar4tsp_attention_triton, nar4tsp_nodes_cuda, nar4tsp_triton
 
 
 @dataclass
@@ -91,10 +97,30 @@ def test_targets_in_bands(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         assert difference < 2e-2, (name, difference)
 
 
+def emulate_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers' kernels at the nodes on emulated blocks."""
+    folders = [folder / name for name in ("attention", "nodes")]
+    for part in folders:
+        part.mkdir()
+    attention = Emulated("nar4tsp_attention.cu", folders[0], warps=8)
+    nodes = Emulated("nar4tsp_nodes.cu", folders[1], warps=8, blocks=6)
+    for name in ("FORWARD", "BACKWARD"):
+        kernels = getattr(nar4tsp_attention_cuda, name)
+        on_the_cpu = {most: OnTheCpu(attention, kernel.name) for most, kernel in kernels.items()}
+        monkeypatch.setattr(nar4tsp_attention_cuda, name, on_the_cpu)
+    for name, kernel in vars(nar4tsp_nodes_cuda).copy().items():
+        if isinstance(kernel, native.Kernel):
+            monkeypatch.setattr(nar4tsp_nodes_cuda, name, OnTheCpu(nodes, kernel.name))
+
+
 @pytest.mark.usefixtures("_emulated")
-def test_in_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all CUDA kernels, and in plain operations what is in Triton, the encoder is as near to the exact
-    one as in plain operations altogether."""
+@pytest.mark.parametrize("nodes", [False, True])
+def test_in_the_encoder(nodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA kernels, at the nodes as well or not, and in plain operations what is in Triton, the encoder
+    is as near to the exact one as in plain operations altogether."""
+    if nodes:
+        emulate_nodes(tmp_path, monkeypatch)
+        monkeypatch.setattr(nar4tsp_nodes_cuda, "fits", lambda *_: True)
     starts = Emulated("start_attention.cu", tmp_path, warps=8)
     for name in ("STATE", "STATE_BACKWARD", "DISTRIBUTION", "DISTRIBUTION_BACKWARD"):
         monkeypatch.setattr(start_attention_cuda, name, OnTheCpu(starts, f"start_{name.lower()}"))

@@ -120,34 +120,49 @@ class Layer(nn.Module):
     def edge_proposal(self, e: Tensor, source: Tensor, target: Tensor) -> Tensor:
         return (self.edge_self(e) + source + target).sigmoid() + e
 
-    def message_fused(
-        self, h: Tensor, weight: Tensor, of_edge: EdgeShare, distance: Tensor, reach: Tensor
-    ) -> Tensor:
-        """`message` in one kernel, if it fits: ``distance (B, n, n)``, ``reach (B, n)``; the ``weight`` of
-        `node` is in the precision of ``h``."""
+    def of_ends(self) -> Tensor:
+        """``(2, d / H)``, what the shares of source and target in the score are read with."""
+        return wide(self.attention).unflatten(0, (3, -1))[:2]
+
+    def edge_map(self, e: LazyStates, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Half the weight of `edge_self` for the states' ``x``, and all biases of the edge update."""
+        weight, bias = e.folded(self.edge_self)
+        weight = (weight / 2).to(dtype) if e.x.shape[-1] > 1 else weight.sum(1, keepdim=True) / 2
+        return weight, bias + self.edge_source.bias + self.edge_target.bias
+
+    def nodes_fused(
+        self,
+        h: Tensor,
+        maps: Sequence[Tensor],
+        bias: Tensor,
+        of_edge: EdgeShare,
+        distance: Tensor,
+        reach: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`message` in one kernel, if it fits, and the norm; and for the edges, of the new states, half the
+        shares of source and target with the ``bias``: ``distance (B, n, n)``, ``reach (B, n)``; the weights
+        of `maps` are in the precision of ``h``."""
         from georoutenet.model import nar4tsp_attention_triton as kernels
 
-        of_ends = wide(self.attention).unflatten(0, (3, -1))[:2]
-        arguments = functional.linear(h, weight), of_ends, *of_edge, distance, reach
+        of_node, of_source, of_target = maps
+        of_ends = self.of_ends()
+        arguments = functional.linear(h, of_node), of_ends, *of_edge, distance, reach
         if h.shape[1] > kernels.MAX_CITIES or of_ends.shape[1] < kernels.MIN_WIDTH:
-            return kernels.attention_reference(*arguments)
-        return kernels.attention(*arguments)[0]
+            message = kernels.attention_reference(*arguments)
+        else:
+            message = kernels.attention(*arguments)[0]
+        h = self.node_norm.from_batch(message + h)
+        half = h / 2  # The edge kernel's sigmoid is a tangent of half the argument.
+        source = functional.linear(half, of_source)
+        return h, source, functional.linear(half, of_target, (bias / 2).to(h.dtype))
 
     def edge_fused(
-        self, e: LazyStates, h: Tensor, of_source: Tensor, of_target: Tensor, score: Tensor
+        self, e: LazyStates, weight: Tensor, source: Tensor, target: Tensor, score: Tensor
     ) -> tuple[LazyStates, EdgeShare]:
-        """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``.
-
-        ``of_source`` and ``of_target`` are the weights of those maps in the precision of ``h``.
-        """
+        """`edge_proposal` and its norm for all pairs in a few kernels, and the new states times ``score``;
+        the ``weight`` is that of `edge_map`, ``source`` and ``target`` are those of `nodes_fused`."""
         from georoutenet.model.nar4tsp_triton import edge_layer
 
-        weight, bias = e.folded(self.edge_self)
-        weight = (weight / 2).to(h.dtype) if e.x.shape[-1] > 1 else weight.sum(1, keepdim=True) / 2
-        bias = bias + self.edge_source.bias + self.edge_target.bias
-        half = h / 2  # The kernel's sigmoid is a tangent of half the argument.
-        source = functional.linear(half, of_source)
-        target = functional.linear(half, of_target, (bias / 2).to(h.dtype))
         x, scale, offset, of_edge, _ = edge_layer(
             e.x, e.scale, e.offset, weight, source, target, self.edge_norm.weight, score
         )
@@ -195,14 +210,19 @@ class Nar4Tsp(nn.Module):
         scores = self.edge_scores(dtype)
         scores.append(scores[0][:, :0])  # no attention reads the last states
         fused = fused and not collect
-        starts_fused = False
-        if fused:  # imported here, as both take a second
+        starts_fused = nodes_fused = False
+        if fused:  # imported here, as they take a second
+            from georoutenet.model import nar4tsp_nodes_cuda as node_kernels
             from georoutenet.model import nar4tsp_start_cuda as start_kernels
             from georoutenet.model.nar4tsp_triton import edge_head, narrow
 
             device = str(coords.device)
             starts_fused = start_kernels.fits(self.config.hidden, self.config.heads, device, dtype)
+            nodes_fused = node_kernels.fits(n, self.config.hidden, self.config.heads, device, dtype)
             stored = [map.weight for layer in self.layers for map in layer.maps()]
+            if nodes_fused:  # whose gradients go to the stored weights
+                g = self.layers[0].node(h)
+                stored = [weight.detach() for weight in stored]
             weights = narrow(stored, dtype)
             if starts_fused:
                 attentions = [layer.start_attention for layer in self.layers]
@@ -216,14 +236,24 @@ class Nar4Tsp(nn.Module):
             far = (distance > reach.unsqueeze(2)).unsqueeze(-1)
         for number, layer in enumerate(self.layers):
             if fused:
-                of_node, of_source, of_target = weights[3 * number : 3 * number + 3]
-                message = layer.message_fused(h, of_node, share, distance, reach)
+                weight, bias = layer.edge_map(lazy, dtype)
+                three = weights[3 * number : 3 * number + 3]
+                if nodes_fused:
+                    norm, is_last = layer.node_norm, number == len(self.layers) - 1
+                    none = h.new_empty(0)
+                    of_next = none if is_last else weights[3 * number + 3]
+                    stored = [layer.edge_source.weight, layer.edge_target.weight]
+                    stored.append(none if is_last else self.layers[number + 1].node.weight)
+                    h, source, target, g, *_ = node_kernels.node_layer(
+                        g, layer.of_ends(), *share, distance, reach, h, norm.weight, norm.bias, bias,
+                        *three[1:], of_next, *stored,
+                    )  # fmt: skip
+                else:
+                    h, source, target = layer.nodes_fused(h, three, bias, share, distance, reach)
+                lazy, share = layer.edge_fused(lazy, weight, source, target, scores[number + 1])
             else:
                 message = layer.message(h, e @ scores[number], far)
-            h = layer.node_norm.from_batch(message + h, collect=collect)
-            if fused:
-                lazy, share = layer.edge_fused(lazy, h, of_source, of_target, scores[number + 1])
-            else:
+                h = layer.node_norm.from_batch(message + h, collect=collect)
                 source, target = layer.edge_source(h).unsqueeze(2), layer.edge_target(h).unsqueeze(1)
                 e = layer.edge_norm.from_batch(layer.edge_proposal(e, source, target), collect=collect)
             if number < len(self.layers) - 1:

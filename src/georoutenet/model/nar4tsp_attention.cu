@@ -38,18 +38,21 @@ __device__ __forceinline__ void take_states(uint4* table, const uint4* states, i
 constexpr float FAR = -1e30f;  // finite: rows of padding have nothing near
 constexpr float LOG2E = 1.4426950408889634f;
 // From g (B, n, 128), of_ends (2, 16), of_edge (B, 8, n, n) or, if is_first, slope (8) times distance (B, n, n), constant
-// (8), reach (B, n): message (B, n, 128) and weights (B, 8, n, n), negative where the score is.
-// 8 warps; shared memory: a table, 8 n n bytes, and 4 (2 HEADS CITIES + 2 CITIES + 32) bytes.
+// (8), reach (B, n): message (B, n, 128) and weights (B, 8, n, n), negative where the score is. If is_sum, h (B, n, 128)
+// is added to the message, and parts (B, 2, 128) are the sums' means and squared distances from them by instance.
+// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (4 HEADS CITIES + 2 CITIES + 32) bytes.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_ATTEND_WARPS * 32, 3)
 nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const float* slope, const float* constant,
-               const float* distance, const float* reach, word* message, uint2* weights, int n, int is_first) {
+               const float* distance, const float* reach, const uint4* h, uint4* message, uint2* weights, float* parts,
+               int n, int is_first, int is_sum) {
   extern __shared__ uint4 shared[];
   Lane at;
   int instance = blockIdx.x / 2, half = blockIdx.x % 2, warp = threadIdx.x / 32;
-  uint4* table = shared;
-  float* ends = (float*)(table + TABLE);                // (2, 16)
-  float* of_city = ends + 2 * SIDE;                     // (2, HEADS, CITIES): as source, as target
-  word* near = (word*)(of_city + 2 * HEADS * CITIES);   // (CITIES, 2): a bit for each target
+  uint4 *table = shared, *messages = table + TABLE;
+  float* ends = (float*)(messages + TABLE);            // (2, 16)
+  float* of_city = ends + 2 * SIDE;                    // (2, HEADS, CITIES): as source, as target
+  float* sums = of_city + 2 * HEADS * CITIES;          // of each warp, 4 SIDE numbers
+  word* near = (word*)(sums + 2 * HEADS * CITIES);     // (CITIES, 2): a bit for each target
   uint2* pairs = (uint2*)(near + 2 * CITIES);
   half_word* pair = (half_word*)pairs;
   const uint2* from = of_edge + (size_t)blockIdx.x * n * n;
@@ -153,27 +156,80 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int i = first + at.g + 8 * r;
-      word* to = message + ((size_t)instance * n + i) * (WIDTH / 2) + (half * HEADS + head) * (SIDE / 2) + at.t;
-      if (i < n) to[0] = pack(mixed[0][2 * r], mixed[0][2 * r + 1]), to[4] = pack(mixed[1][2 * r], mixed[1][2 * r + 1]);
+      word* to = (word*)(messages + i * PITCH + 2 * head) + at.t;
+      to[0] = pack(mixed[0][2 * r], mixed[0][2 * r + 1]), to[4] = pack(mixed[1][2 * r], mixed[1][2 * r + 1]);
     }
   }
   __syncthreads();
   uint2* to = weights + (size_t)blockIdx.x * n * n;
   for (int k = threadIdx.x; k < n * n; k += NAR4TSP_ATTEND_WARPS * 32) to[k] = pairs[k];
+
+  // A thread has eight features of two rows.
+  int piece = threadIdx.x % 8;
+  uint4 x[2] = {};
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    int row = threadIdx.x / 8 + 32 * k;
+    if (row >= n) continue;
+    size_t place = ((size_t)instance * n + row) * (WIDTH / 8) + half * 2 * HEADS + piece;
+    x[k] = messages[row * PITCH + piece];
+    if (is_sum) {
+      uint4 v = h[place];
+      x[k] = make_uint4(add2(x[k].x, v.x), add2(x[k].y, v.y), add2(x[k].z, v.z), add2(x[k].w, v.w));
+    }
+    message[place] = x[k];
+  }
+  if (!is_sum) return;
+  // The sums over all rows of the features, or of their squared distances from the mean.
+  float mean[8] = {}, squares[8];
+  auto over_rows = [&](float* all, float(&found)[8], bool is_square) {
+#pragma unroll
+    for (int f = 0; f < 8; f++) {
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        word w = f / 2 == 0 ? x[k].x : f / 2 == 1 ? x[k].y : f / 2 == 2 ? x[k].z : x[k].w;
+        float v = f % 2 ? high(w) : low(w), away = v - mean[f];
+        if ((int)threadIdx.x / 8 + 32 * k < n) sum += is_square ? away * away : v;
+      }
+      sum += shuffle(sum, 8);
+      sum += shuffle(sum, 16);
+      if (at.lane < 8) all[warp * 64 + 8 * piece + f] = sum;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int f = 0; f < 8; f++) {
+      found[f] = 0;
+#pragma unroll
+      for (int w = 0; w < NAR4TSP_ATTEND_WARPS; w++) found[f] += all[w * 64 + 8 * piece + f];
+    }
+  };
+  over_rows(of_city, mean, false);  // of_city is not needed any more
+#pragma unroll
+  for (int f = 0; f < 8; f++) mean[f] /= n;
+  over_rows(sums, squares, true);
+  if (threadIdx.x < 8) {
+    float* found = parts + (size_t)instance * 2 * WIDTH + 64 * half + 8 * piece;
+#pragma unroll
+    for (int f = 0; f < 8; f++) found[f] = mean[f], found[WIDTH + f] = squares[f];
+  }
 }
 #endif
 
 #ifdef NAR4TSP_ATTEND_BACKWARD_WARPS
 constexpr int SENT = 24;  // numbers of a thread
 // From grad (B, n, 128) and what nar4tsp_attend read and wrote: of_g (B, n, 128); unless is_first, of_pair (B, 8, n, n);
-// and sums (B, 8, 34), the gradients of constant, slope (or nothing) and ends.
+// and sums (B, 8, 34), the gradients of constant, slope (or nothing) and ends. If is_sum, grad is not yet that of the
+// messages, but of_h (B, n, 128) is: factors[0] grad + factors[1] message + factors[2], with factors (3, 128).
 // 8 warps; shared memory: two tables, 8 n n bytes, and 4 (8 SENT 32 + 2 HEADS CITIES + 8 + 32) bytes.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_ATTEND_BACKWARD_WARPS * 32, 2)
 nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends, const uint2* weights,
-                        const float* distance, uint4* of_g, uint2* of_pair, float* sums, int n, int is_first) {
+                        const float* distance, const uint4* message, const float* factors, uint4* of_g, uint4* of_h,
+                        uint2* of_pair, float* sums, int n, int is_first, int is_sum) {
   extern __shared__ uint4 shared[];
   Lane at;
-  int instance = blockIdx.x / 2, half = blockIdx.x % 2, warp = threadIdx.x / 32, head = warp % HEADS, group = warp / HEADS;
+  int instance = blockIdx.x / 2, half = blockIdx.x % 2;
+  int warp = threadIdx.x / 32, head = warp % HEADS, group = warp / HEADS;
   uint4 *table = shared, *changes = table + TABLE;
   float* ends = (float*)(changes + TABLE);              // (2, 16)
   float* by_city = ends + 2 * SIDE;                     // (2, HEADS, CITIES): as source, as target
@@ -183,7 +239,31 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
   const uint2* from = weights + (size_t)blockIdx.x * n * n;
   transfer<8>(n * n, [&](int k) { return from[k]; }, [&](int k, uint2 v) { pairs[k] = v; });
   take_states(table, g, instance, half, n);
-  take_states(changes, grad, instance, half, n);
+  if (is_sum) {
+    int piece = threadIdx.x % 8;
+    float factor[3][8];
+#pragma unroll
+    for (int k = 0; k < 3; k++)
+#pragma unroll
+      for (int f = 0; f < 8; f++) factor[k][f] = factors[k * WIDTH + 64 * half + 8 * piece + f];
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      int row = threadIdx.x / 8 + 32 * k;
+      size_t place = ((size_t)instance * n + min(row, n - 1)) * (WIDTH / 8) + half * 2 * HEADS + piece;
+      word x[4], y[4];
+      take4(x, grad[place]), take4(y, message[place]);
+#pragma unroll
+      for (int w = 0; w < 4; w++) {
+        float lower = factor[0][2 * w] * low(x[w]) + factor[1][2 * w] * low(y[w]) + factor[2][2 * w];
+        float upper = factor[0][2 * w + 1] * high(x[w]) + factor[1][2 * w + 1] * high(y[w]) + factor[2][2 * w + 1];
+        x[w] = row < n ? pack(lower, upper) : 0;
+      }
+      uint4 v = make_uint4(x[0], x[1], x[2], x[3]);
+      changes[row * PITCH + piece] = v;
+      if (row < n) of_h[place] = v;
+    }
+  } else
+    take_states(changes, grad, instance, half, n);
   if (threadIdx.x < 2 * SIDE) ends[threadIdx.x] = of_ends[threadIdx.x];
   float *by_source = by_city + head * CITIES, *by_target = by_source + HEADS * CITIES;
   for (int k = threadIdx.x; k < 2 * HEADS * CITIES; k += NAR4TSP_ATTEND_BACKWARD_WARPS * 32) by_city[k] = 0;

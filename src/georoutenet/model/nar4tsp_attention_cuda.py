@@ -19,7 +19,7 @@ FILE = "nar4tsp_attention.cu"
 FORWARD, BACKWARD = (
     {n: Kernel(FILE, name, warps=8, shared=besides + HEADS * n * n) for n in (50, 64)}
     for name, besides in (
-        ("nar4tsp_attend", TABLE + 4 * 672),
+        ("nar4tsp_attend", 2 * TABLE + 4 * 1184),
         ("nar4tsp_attend_backward", 2 * TABLE + 4 * 6696),
     )
 )
@@ -45,26 +45,42 @@ def forward_pass(
     constant: Tensor,
     distance: Tensor,
     reach: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Messages, and the weights, negative where the score is."""
-    batch, n, _ = g.shape
+    h: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Messages, or their sums with ``h``; the weights, negative where the score is; and with ``h``, of each
+    instance ``(B, 2, d)`` the sums' means and squared distances from them."""
+    batch, n, d = g.shape
     message, weights = torch.empty_like(g), g.new_empty((batch, HEADS, n, n))
+    parts = of_ends.new_empty((0 if h is None else batch, 2, d))
     kernel = _of_size(FORWARD, n)
-    inputs = (g, of_ends, of_edge, slope, constant, distance, reach)
-    kernel(*inputs, message, weights, n, int(of_edge.numel() == 0), blocks=HALVES * batch)
-    return message, weights
+    inputs = (g, of_ends, of_edge, slope, constant, distance, reach, g if h is None else h)
+    flags = (int(of_edge.numel() == 0), int(h is not None))
+    kernel(*inputs, message, weights, parts, n, *flags, blocks=HALVES * batch)
+    return message, weights, parts
 
 
 def backward_pass(
-    grad: Tensor, g: Tensor, of_ends: Tensor, weights: Tensor, distance: Tensor, *, is_first: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``g`` and of the edge's share (empty if ``is_first``), and by head ``(B, H, 2 + 2 d / H)``
-    those of constant, slope and ends."""
+    grad: Tensor,
+    g: Tensor,
+    of_ends: Tensor,
+    weights: Tensor,
+    distance: Tensor,
+    *,
+    is_first: bool,
+    norm: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``g`` and of the edge's share (empty if ``is_first``), by head ``(B, H, 2 + 2 d / H)``
+    those of constant, slope and ends, and that of ``h``.
+
+    With ``norm``, the messages ``y`` and factors ``(3, d)``, the messages' gradient is the sum of factors
+    times ``grad``, ``y`` and 1.
+    """
     batch, n, _ = g.shape
-    of_g = torch.empty_like(g)
+    y, factors = (grad, of_ends) if norm is None else norm
+    of_g, of_h = torch.empty_like(g), grad if norm is None else torch.empty_like(g)
     of_edge = g.new_empty(0) if is_first else torch.empty_like(weights)
     sums = of_ends.new_empty((batch, HEADS, 2 + of_ends.numel()))
     kernel = _of_size(BACKWARD, n)
-    inputs = (grad, g, of_ends, weights, distance)
-    kernel(*inputs, of_g, of_edge, sums, n, int(is_first), blocks=HALVES * batch)
-    return of_g, of_edge, sums
+    inputs, outputs = (grad, g, of_ends, weights, distance, y, factors), (of_g, of_h, of_edge, sums)
+    kernel(*inputs, *outputs, n, int(is_first), int(norm is not None), blocks=HALVES * batch)
+    return of_g, of_edge, sums, of_h

@@ -161,7 +161,7 @@ def attention(
     """
     inputs = [x.contiguous() for x in (g, of_ends, of_edge, slope, constant, distance, reach)]
     if nar4tsp_attention_cuda.fits(g, len(constant)):
-        return nar4tsp_attention_cuda.forward_pass(*inputs)
+        return nar4tsp_attention_cuda.forward_pass(*inputs)[:2]
     (batch, heads), options = _shape(g, len(constant), of_edge.numel() == 0)
     n = g.shape[1]
     message, weights = torch.empty_like(inputs[0]), g.new_empty(batch, heads, n, n)
@@ -177,7 +177,7 @@ def attention_backward(
     ``(B, H, 2 + 2 d / H)`` those of constant, slope and ends."""
     inputs = [x.contiguous() for x in (grad, g, of_ends, weights, distance)]
     if nar4tsp_attention_cuda.fits(g, weights.shape[1]):
-        return nar4tsp_attention_cuda.backward_pass(*inputs, is_first=is_first)
+        return nar4tsp_attention_cuda.backward_pass(*inputs, is_first=is_first)[:3]
     grid, options = _shape(g, weights.shape[1], is_first)
     dg = torch.empty_like(inputs[1], dtype=torch.float32)
     dedge = weights.new_empty(0) if is_first else torch.empty_like(inputs[3])
