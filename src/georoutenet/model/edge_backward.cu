@@ -21,12 +21,28 @@ struct Plan {  // of all blocks
   int m, n, items, parts, chunk;     // items are parts of `chunk` sources of an instance
   int bands, width, height;          // targets of a band, sources of a stage
 };
+// A stage's rows, each with a target of a source: in shared memory.
+struct Rows {
+  word bytes[8][2][8];          // from the stage's first pair; of a warp's even rows, of its odd rows
+  unsigned short of_narrow[8];  // which of a warp's rows have one of the targets of a narrow band, a bit each
+  unsigned char sources[ROWS], targets[ROWS];
+  __device__ void set(const Plan& plan) {
+    for (int row = threadIdx.x; row < ROWS; row += blockDim.x) {
+      int source = row / plan.width, target = row - source * plan.width;
+      sources[row] = source, targets[row] = target;
+      bytes[row / 16][row % 2][row % 16 / 2] = (source * plan.n + target) * 2 * WIDTH;
+      word bits = votes(target < plan.n - (plan.bands - 1) * plan.width);
+      if (row % 32 == 0) of_narrow[row / 16] = bits, of_narrow[row / 16 + 1] = bits >> 16;
+    }
+  }
+};
 struct Stage {
-  int item, band, done;      // of the item's sources
-  int source, target, pair;  // of the first row, among those of all instances
-  int rows;                  // with a source; none after the last stage
-  bool is_narrow, is_last;   // the last band, less targets than others; the last stage of a band
-  __device__ void open(const Plan& plan) {
+  int item, band, done;       // of the item's sources
+  int source, target, pair;   // of the first row, among those of all instances
+  int rows;                   // with a source; none after the last stage
+  bool is_last;               // of the band
+  unsigned short inside[8];   // which of a warp's rows are there, a bit each
+  __device__ void open(const Plan& plan, const Rows& all) {
     rows = 0;
     if (item >= plan.items) return;
     int instance = item / plan.parts, first = (item - instance * plan.parts) * plan.chunk + done;
@@ -35,35 +51,18 @@ struct Stage {
     target = instance * plan.n + band * plan.width;
     pair = source * plan.n + band * plan.width;
     rows = min(plan.height, left) * plan.width;
-    is_narrow = plan.n - band * plan.width < plan.width;
     is_last = left <= plan.height;
+    bool is_narrow = plan.n - band * plan.width < plan.width;
+    for (int warp = 0; warp < 8; warp++)
+      inside[warp] = (1u << min(max(rows - 16 * warp, 0), 16)) - 1 & (is_narrow ? all.of_narrow[warp] : ~0u);
   }
-  __device__ void follow(const Stage& before, const Plan& plan) {
+  __device__ void follow(const Stage& before, const Plan& plan, const Rows& all) {
     item = before.item, band = before.band, done = before.done + plan.height;
     if (before.is_last) {
       done = 0;
       if (++band == plan.bands) band = 0, item += gridDim.x;
     }
-    open(plan);
-  }
-};
-// A stage's rows, each with a target of a source: in shared memory.
-struct Rows {
-  int pairs[8][2][8];            // from the stage's first pair; of a warp's even rows, of its odd rows
-  unsigned short of_narrow[8];   // which of a warp's rows are there in a narrow band, a bit each
-  unsigned char sources[ROWS], targets[ROWS];
-  __device__ void set(const Plan& plan) {
-    for (int row = threadIdx.x; row < ROWS; row += blockDim.x) {
-      int source = row / plan.width, target = row - source * plan.width;
-      sources[row] = source, targets[row] = target;
-      pairs[row / 16][row % 2][row % 16 / 2] = source * plan.n + target;
-      word bits = votes(target < plan.n - (plan.bands - 1) * plan.width);
-      if (row % 32 == 0) of_narrow[row / 16] = bits, of_narrow[row / 16 + 1] = bits >> 16;
-    }
-  }
-  // Which of a warp's rows are there.
-  __device__ __forceinline__ word inside(const Stage& stage, int warp) const {
-    return (1u << min(max(stage.rows - 16 * warp, 0), 16)) - 1 & (stage.is_narrow ? of_narrow[warp] : ~0u);
+    open(plan, all);
   }
 };
 
@@ -72,14 +71,14 @@ __device__ __forceinline__ int place_of(int row, int piece) { return piece * PIT
 __device__ __forceinline__ Operand features_in(const uint4* rows) { return operand(rows, 128, 16 * PITCH); }
 // The 16 rows of a warp on their way, zeros for those that are not there: whole lines of memory at a time.
 __device__ __forceinline__ void fetch(uint4* to, const uint4* from, const Stage& stage, const Rows& rows, int warp, int lane) {
-  word inside = rows.inside(stage, warp) >> lane % 2;
-  from += (size_t)stage.pair * 16 + lane / 2;
+  const char* first = (const char*)(from + (size_t)stage.pair * 16 + lane / 2);
+  word inside = stage.inside[warp] >> lane % 2, bytes[8];
   to += place_of(16 * warp + lane % 2, lane / 2);
-  int pairs[8];
 #pragma unroll
-  for (int k = 0; k < 8; k++) pairs[k] = rows.pairs[warp][lane % 2][k];
+  for (int k = 0; k < 8; k++) bytes[k] = rows.bytes[warp][lane % 2][k];
 #pragma unroll
-  for (int k = 0; k < 8; k++) copy16(to + 2 * k, from + (size_t)(unsigned)pairs[k] * 16, inside >> 2 * k & 1);
+  for (int k = 0; k < 8; k++) copy16(to + 2 * k, first + bytes[k], inside >> 2 * k & 1);
+  commit_copies();
 }
 // Columns beside the rows: which target, then which source.
 __device__ void fill_columns(uint4* columns, const Plan& plan) {
@@ -145,17 +144,16 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   Lane at;
   int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
   rows.set(plan);
+  __syncthreads();
   if (threadIdx.x == 0) {
     stages[0].item = blockIdx.x, stages[0].band = stages[0].done = 0;
-    stages[0].open(plan);
-    stages[1].follow(stages[0], plan);
+    stages[0].open(plan, rows);
+    stages[1].follow(stages[0], plan, rows);
   }
   __syncthreads();
   if (group < 2 && stages[0].rows) {
     fetch(states, e, stages[0], rows, warp, at.lane);
-    commit_copies();
     fetch(changes, grad, stages[0], rows, warp, at.lane);
-    commit_copies();
   }
   fill_half(shared, weight);
   fill_columns(states + PIECES, plan);
@@ -175,12 +173,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     float dgamma[4] = {}, dbeta[4] = {};
     for (int number = 0; stages[number % RING].rows; number++) {
       const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
-      if (threadIdx.x == 0) stages[(number + 2) % RING].follow(next, plan);
       const uint4* state = states + number % 2 * STATES + place;
       float acc[16][4], scale[2], shift[2];
       word x[2][16], slope[2][16], mean[2], along[2];
       {  // acc = (s_i + t_j) / 2
-        word inside = rows.inside(stage, warp) >> at.g;
+        word inside = stage.inside[warp] >> at.g;
         const uint4 *s[2], *t[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -206,8 +203,6 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       wait_for_copies();
       __syncwarp();
       if (number) barrier(1 + group, 2 * GROUP);
-      if (next.rows) fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
-      commit_copies();
       finish(acc, x);
       // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers.
       bool any = stage.rows > 0;
@@ -222,8 +217,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
           word by[2][4];
 #pragma unroll
           for (int r = 0; r < 2; r++) {
-            word before[4], change[4], y[4];
-            take4(before, state[place_of(8 * r, 4 * c)]);
+            word change[4], y[4];
             take4(change, changes[place + place_of(8 * r, 4 * c)]);
 #pragma unroll
             for (int p = 0; p < 4; p++) {
@@ -236,7 +230,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
                 s[h] = fmaf(silu[h], fmaf(t, -scale[r], scale[r]), fmaf(t, scale[r], scale[r]));
               }
               slope[r][q] = pack(s[0], s[1]);
-              y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(before[p], scale2[r], shift2[r]));
+              y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[r][q], scale2[r], shift2[r]));
               by[r][p] = mul2(change[p], y[p]);
             }
             add_row(sum[r], change, gain);
@@ -254,6 +248,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       }
       __syncwarp();
       if (any) add_columns(dbeta, dgamma, changes + 16 * warp, product, factors, at.lane);
+      if (next.rows) fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
       // acc = change gamma + mean + along y, divided by scale; slope, which has that scale twice, becomes 2 du.
 #pragma unroll
       for (int c = 0; c < 4; c++) {
@@ -290,15 +285,14 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       commit_products();
       __syncwarp();
       if (next.rows) fetch(changes, grad, next, rows, warp, at.lane);
-      commit_copies();
       finish(acc, slope);
-      word inside = rows.inside(stage, warp) >> at.g;
+      word inside = stage.inside[warp] >> at.g;
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        int pair = stage.pair + rows.pairs[warp][at.g % 2][at.g / 2 + 4 * r];
+        uint4* to = de + piece(stage.pair, at.t) + rows.bytes[warp][at.g % 2][at.g / 2 + 4 * r] / 16;
 #pragma unroll
         for (int q = 0; q < 16; q++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
-        if (inside >> 8 * r & 1) put(de + piece(pair, at.t), slope[r]);
+        if (inside >> 8 * r & 1) put(to, slope[r]);
       }
     }
     float* sums = (float*)products;  // (2, 128) for each warp
@@ -319,7 +313,6 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   warp -= 8;
   for (int number = 0; stages[number % RING].rows; number++) {
     const Stage& stage = stages[number % RING];
-    bool is_over = stages[(number + 1) % RING].rows == 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       barrier(3 + h, 2 * GROUP);
@@ -331,8 +324,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
         start_mma<true, true>(total[1], outs + 8 * PITCH + 16 * k, ins + 16 * k);
       }
       commit_products();
+      const Stage& next = stages[(number + 1) % RING];
+      if (h == 0 && threadIdx.x == 2 * GROUP) stages[(number + 2) % RING].follow(next, plan, rows);
+      __syncwarp();
       wait_for_products();
-      if (!is_over) arrive(1 + h, 2 * GROUP);
+      if (next.rows) arrive(1 + h, 2 * GROUP);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++)
