@@ -210,9 +210,7 @@ class GeoRouteNet(Compilable):
         self, coords: Tensor, near: Neighborhood, dtype: torch.dtype, blocks: list[slice]
     ) -> NodeStates:
         """The node tower. ``blocks`` are the row ranges to work on at a time; one slice when training."""
-        pick = None
-        if torch.is_grad_enabled() and coords.is_cuda:
-            pick = functional.one_hot(near.index, coords.shape[1]).to(dtype)  # (B, n, W, n)
+        pick = self.pick(near.index, dtype)
         rows = [Neighborhood(near.index[:, r], near.mask[:, r], near.distance[:, r]) for r in blocks]
         e = [self.edge_states(row.distance, dtype) for row in rows]  # blocks of (B, n, W, d)
         history, s, (q, k, v) = self.begin(coords, dtype)
@@ -235,6 +233,13 @@ class GeoRouteNet(Compilable):
             sources.append(source)
             targets.append(target)
         return NodeStates(start, sources, targets)
+
+    @staticmethod
+    def pick(index: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """What picks neighbors by a matrix product (see `take`), where gradients are recorded on a GPU."""
+        if not (torch.is_grad_enabled() and index.is_cuda):
+            return None
+        return functional.one_hot(index, index.shape[1]).to(dtype)  # (B, n, W, n)
 
     def begin(self, coords: Tensor, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
         """The history with the first node states ``(B, n, d)``, the start state, and the first q, k, v."""

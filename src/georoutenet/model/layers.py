@@ -165,11 +165,14 @@ class StartAttention(nn.Module):
 
 
 def edge_logits(head: nn.Sequential, e: Tensor) -> Tensor:
-    """The two-layer ReLU edge head, states ``(..., d)`` to logits ``(...)``; its last map is in float32.
+    """The two-layer ReLU edge head, states ``(..., d)`` to logits ``(...)``."""
+    return last_logits(head, head[1](head[0](e)))
 
-    Trained logits reach into the thousands, where half precision would merge neighboring values.
-    """
-    hidden, last = wide(head[1](head[0](e))), cast("Linear", head[2])
+
+def last_logits(head: nn.Sequential, hidden: Tensor) -> Tensor:
+    """The head's last map, in float32: trained logits reach into the thousands, where half precision would
+    merge neighboring values."""
+    hidden, last = wide(hidden), cast("Linear", head[2])
     if torch.compiler.is_compiling():  # product, sum and ReLU become one kernel
         return (hidden * last.weight[0]).sum(-1) + last.bias
     return last(hidden).squeeze(-1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from georoutenet.errors import InputError
 from georoutenet.instance import Instance, normalize
 from georoutenet.model import fused
+from georoutenet.model.all_pairs import all_pairs
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
@@ -25,6 +26,10 @@ STATISTICS = ("frozen", "batch")
 # the cache; on a GPU a block should be large enough to fill the chip. The fused kernels hold two states of a
 # pair (256 bytes each) and nothing else.
 PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "fused": 1 << 22}
+
+# Where gradients are recorded without kernels, attention reads the near pairs' states from those of all
+# pairs; else the node tower carries them a second time.
+ONE_SET = True
 
 
 class Policy(nn.Module):
@@ -91,8 +96,11 @@ class Policy(nn.Module):
             together = max(1, self._pairs_at_a_time() // coords.shape[1] ** 2)
             parts = [self._fused(part, dtype, width) for part in coords.split(together)]
             return torch.cat([start for start, _ in parts]), torch.cat([logits for _, logits in parts])
-        states, places = self._nodes(coords, width), self._places(coords)
-        logits = []
+        places = self._places(coords)
+        if ONE_SET and torch.is_grad_enabled() and isinstance(self.encoder, GeoRouteNet):
+            distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))  # (B, n, n)
+            return all_pairs(self.encoder, coords, distance, self._near(places, width), dtype)
+        states, logits = self._nodes(coords, width), []
         for rows in self._row_blocks(coords, coords.shape[1]):
             distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
