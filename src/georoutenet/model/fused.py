@@ -82,10 +82,11 @@ def operations(*, plain: bool = False) -> Operations:
         )
         return distance, found, {"slots": slots}
 
+    # The gradient of the last edge states takes their place, and that of earlier ones the later ones'.
     return Operations(
         ends.edge_embedding,
         attention.neighborhood_attention,
-        update.edge_update,
+        partial(update.edge_update, in_place=True),
         partial(ends.edge_logit, in_place=True),
         near,
         lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
