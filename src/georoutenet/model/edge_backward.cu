@@ -1,5 +1,6 @@
-// Eqs. edge_proposal and edge_update backward on Hopper, all gradients at once: what update_backward (edge_update.cu) and
-// update_sums (edge_sums.cu) compute, but the gradient du of the proposals stays on the multiprocessor.
+// Backward passes of edge layers on Hopper, all gradients at once: what update_backward (edge_update.cu) or nar4tsp_backward
+// (nar4tsp_layer.cu) and then update_sums (edge_sums.cu) compute, but the gradient du of what is inside of SiLU or tanh,
+// u = W e + s_i + t_j, stays on the multiprocessor.
 //
 // A block takes 128 pairs at a time, a stage: some sources, each with the same few neighboring targets. Two groups of
 // four warps compute what belongs to pairs, 64 a group, and leave du beside e in shared memory. A third group multiplies
@@ -8,7 +9,7 @@
 // after the other; so dt is complete at a band's last stage, and ds at the last band. What was added up of it before lies
 // in a scratch in memory, which each thread reads as it wrote it.
 //
-// The weights are there once, halved as in edge_update.cu, for both products; so du is 2 du throughout.
+// The weights are there once, for the product with e and, turned, for the one with du.
 constexpr int ROWS = 128;        // of a stage
 constexpr int PITCH = ROWS + 2;  // of 16 bytes, from a piece of the rows to the next; four of 2 rows in different banks
 constexpr int PIECES = 16 * PITCH;
@@ -38,14 +39,15 @@ struct Rows {
 };
 struct Stage {
   int item, band, done;       // of the item's sources
-  int source, target, pair;   // of the first row, among those of all instances
+  int instance, source, target, pair;  // of the first row, among those of all instances
   int rows;                   // with a source; none after the last stage
   bool is_last;               // of the band
   unsigned short inside[8];   // which of a warp's rows are there, a bit each
   __device__ void open(const Plan& plan, const Rows& all) {
     rows = 0;
     if (item >= plan.items) return;
-    int instance = item / plan.parts, first = (item - instance * plan.parts) * plan.chunk + done;
+    instance = item / plan.parts;
+    int first = (item - instance * plan.parts) * plan.chunk + done;
     int left = min(plan.chunk - done, plan.m - first);
     source = instance * plan.m + first;
     target = instance * plan.n + band * plan.width;
@@ -129,6 +131,128 @@ __device__ __forceinline__ void visit(Sums& total, int warp, Lane at, int from, 
 }
 __device__ __forceinline__ void put_narrow(void* to, size_t at, float x) { ((unsigned short*)to)[at] = pack(x, 0.0f); }
 
+// Barriers 1 and 2: a group's sums are complete, so du and the states are free. 3 and 4: its du is there.
+// The third group, with du twice or once as it shall be.
+template <bool TWICE>
+__device__ __forceinline__ void add_up(const uint4* left, const uint4* states, Stage* stages, const Rows& rows,
+                                       const Plan& plan, float* dw, void* ds, void* dt, float* scratch, int warp, Lane at) {
+  constexpr float FACTOR = TWICE ? 0.5f : 1.0f;
+  Sums total = {};
+  for (int number = 0; stages[number % RING].rows; number++) {
+    const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      barrier(3 + h, 2 * GROUP);
+      Operand outs = features_in(left + 64 * h), ins = features_in(states + number % 2 * STATES + 64 * h);
+      before_products();
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        start_mma<true, true>(total[0], outs + 16 * k, ins + 16 * k);
+        start_mma<true, true>(total[1], outs + 8 * PITCH + 16 * k, ins + 16 * k);
+      }
+      commit_products();
+      if (h == 0 && threadIdx.x == 2 * GROUP) stages[(number + 2) % RING].follow(next, plan, rows);
+      __syncwarp();
+      wait_for_products();
+      if (next.rows) arrive(1 + h, 2 * GROUP);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int q = 0; q < 20; q++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) hold(total[h][q][k]);
+    bool is_first = stage.band == 0, is_complete = stage.band == plan.bands - 1;
+    float* before = scratch + ((size_t)blockIdx.x * plan.chunk + stage.done) * WIDTH;
+    visit(total, warp, at, plan.width, COLUMNS, [&](int column, int f, float& sum) {
+      if (column * plan.width < stage.rows) {
+        float all = is_first ? sum : sum + before[column * WIDTH + f];
+        if (is_complete)
+          put_narrow(ds, (size_t)(stage.source + column) * WIDTH + f, FACTOR * all);
+        else
+          before[column * WIDTH + f] = all;
+      }
+      sum = 0.0f;
+    });
+    if (stage.is_last) {
+      size_t to = ((size_t)stage.item * plan.n + stage.band * plan.width) * WIDTH;
+      visit(total, warp, at, 0, plan.width, [&](int column, int f, float& sum) {
+        if (column < plan.n - stage.band * plan.width) {
+          if (plan.parts == 1)
+            put_narrow(dt, to + column * WIDTH + f, FACTOR * sum);
+          else
+            ((float*)dt)[to + column * WIDTH + f] = FACTOR * sum;
+        }
+        sum = 0.0f;
+      });
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; h++)
+#pragma unroll
+    for (int q = 0; q < 16; q++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        int out = 64 * h + 16 * warp + 8 * r + at.g;
+        float* to = dw + ((size_t)blockIdx.x * WIDTH + out) * WIDTH + 8 * q + 2 * at.t;
+        *(float2*)to = make_float2(FACTOR * total[h][q][2 * r], FACTOR * total[h][q][2 * r + 1]);
+      }
+}
+// Before the first stage, by all threads.
+__device__ __forceinline__ void begin(Stage* stages, Rows& rows, const Plan& plan) {
+  rows.set(plan);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    stages[0].item = blockIdx.x, stages[0].band = stages[0].done = 0;
+    stages[0].open(plan, rows);
+    stages[1].follow(stages[0], plan, rows);
+  }
+  __syncthreads();
+}
+// acc = (s_i + t_j) factor for the thread's two rows, and their pairs; of rows that are not there, the first row's.
+__device__ __forceinline__ void take_ends(float (&acc)[16][4], int (&pairs)[2], const Stage& stage, const Rows& rows,
+                                          const Plan& plan, word factor, const uint4* source, const uint4* target, int warp,
+                                          Lane at) {
+  word inside = stage.inside[warp] >> at.g;
+  const uint4 *s[2], *t[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    int row = inside >> 8 * r & 1 ? 16 * warp + at.g + 8 * r : 0, i = rows.sources[row], j = rows.targets[row];
+    pairs[r] = stage.pair + i * plan.n + j;
+    s[r] = source + piece(stage.source + i, at.t), t[r] = target + piece(stage.target + j, at.t);
+  }
+#pragma unroll
+  for (int c = 0; c < 4; c++) {
+    uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], f = t[1][4 * c];
+    set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, f.x), factor);
+    set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, f.y), factor);
+    set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, f.z), factor);
+    set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, f.w), factor);
+  }
+}
+// acc += x b, b as cores of a matrix for the product with its transpose.
+__device__ __forceinline__ Operand turned_in(const uint4* shared) { return operand(shared, 128, 16 * 128); }
+__device__ __forceinline__ void start_turned(float (&acc)[16][4], const word (&x)[2][16], Operand b) {
+  hold(acc);
+  before_products();
+#pragma unroll
+  for (int k = 0; k < 8; k++) start_mma<true, true>(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], b + 16 * k);
+  commit_products();
+}
+// The thread's two rows of a gradient; x is overwritten.
+__device__ __forceinline__ void put_rows(uint4* out, const float (&acc)[16][4], word (&x)[2][16], const Stage& stage,
+                                         const Rows& rows, int warp, Lane at) {
+  word inside = stage.inside[warp] >> at.g;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    uint4* to = out + piece(stage.pair, at.t) + rows.bytes[warp][at.g % 2][at.g / 2 + 4 * r] / 16;
+#pragma unroll
+    for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
+    if (inside >> 8 * r & 1) put(to, x[r]);
+  }
+}
+
+// Eqs. edge_proposal and edge_update. As in edge_update.cu the weights are halved; so du is twice what it shall be.
 #ifdef UPDATE_GRADIENTS_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_GRADIENTS_WARPS * 32, 1)
 update_gradients(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
@@ -143,14 +267,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   uint4 *states = shared + FRAGMENTS, *changes = states + 2 * STATES, *left = changes + PIECES, *products = left + PIECES;
   Lane at;
   int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
-  rows.set(plan);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    stages[0].item = blockIdx.x, stages[0].band = stages[0].done = 0;
-    stages[0].open(plan, rows);
-    stages[1].follow(stages[0], plan, rows);
-  }
-  __syncthreads();
+  begin(stages, rows, plan);
   if (group < 2 && stages[0].rows) {
     fetch(states, e, stages[0], rows, warp, at.lane);
     fetch(changes, grad, stages[0], rows, warp, at.lane);
@@ -162,13 +279,12 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   publish();
   __syncthreads();
 
-  // Barriers 1 and 2: a group's sums are complete, so du and the states are free. 3 and 4: its du is there.
   if (group < 2) {
     give_registers<152>();
     Matrix map = matrix_in(shared);
-    Operand turned = operand(shared, 128, 16 * 128);
+    Operand turned = turned_in(shared);
     word half = diagonal(at) & 0x3f003f00u;
-    int first = 16 * warp + at.g, place = place_of(first, at.t);
+    int place = place_of(16 * warp + at.g, at.t);
     uint4* product = products + warp * 128;
     float dgamma[4] = {}, dbeta[4] = {};
     for (int number = 0; stages[number % RING].rows; number++) {
@@ -176,25 +292,10 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       const uint4* state = states + number % 2 * STATES + place;
       float acc[16][4], scale[2], shift[2];
       word x[2][16], slope[2][16], mean[2], along[2];
-      {  // acc = (s_i + t_j) / 2
-        word inside = stage.inside[warp] >> at.g;
-        const uint4 *s[2], *t[2];
+      int pairs[2];
+      take_ends(acc, pairs, stage, rows, plan, half, source, target, warp, at);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-          int row = inside >> 8 * r & 1 ? first + 8 * r : 0;
-          int i = rows.sources[row], j = rows.targets[row], pair = stage.pair + i * n + j;
-          scale[r] = scales[pair], shift[r] = shifts[pair];
-          s[r] = source + piece(stage.source + i, at.t), t[r] = target + piece(stage.target + j, at.t);
-        }
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-          uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], f = t[1][4 * c];
-          set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, f.x), half);
-          set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, f.y), half);
-          set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, f.z), half);
-          set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, f.w), half);
-        }
-      }
+      for (int r = 0; r < 2; r++) scale[r] = scales[pairs[r]], shift[r] = shifts[pairs[r]];
       wait_for_copies<1>();
       __syncwarp();
       take(x[0], state, 4 * PITCH);
@@ -277,23 +378,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       }
       publish();
       arrive(3 + group, 2 * GROUP);
-      hold(acc);
-      before_products();
-#pragma unroll
-      for (int k = 0; k < 8; k++)
-        start_mma<true, true>(acc, slope[0][2 * k], slope[1][2 * k], slope[0][2 * k + 1], slope[1][2 * k + 1], turned + 16 * k);
-      commit_products();
+      start_turned(acc, slope, turned);
       __syncwarp();
       if (next.rows) fetch(changes, grad, next, rows, warp, at.lane);
       finish(acc, slope);
-      word inside = stage.inside[warp] >> at.g;
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        uint4* to = de + piece(stage.pair, at.t) + rows.bytes[warp][at.g % 2][at.g / 2 + 4 * r] / 16;
-#pragma unroll
-        for (int q = 0; q < 16; q++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
-        if (inside >> 8 * r & 1) put(to, slope[r]);
-      }
+      put_rows(de, acc, slope, stage, rows, warp, at);
     }
     float* sums = (float*)products;  // (2, 128) for each warp
 #pragma unroll
@@ -309,67 +398,162 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   }
 
   take_registers<200>();
-  Sums total = {};
-  warp -= 8;
-  for (int number = 0; stages[number % RING].rows; number++) {
-    const Stage& stage = stages[number % RING];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      barrier(3 + h, 2 * GROUP);
-      Operand outs = features_in(left + 64 * h), ins = features_in(states + number % 2 * STATES + 64 * h);
-      before_products();
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        start_mma<true, true>(total[0], outs + 16 * k, ins + 16 * k);
-        start_mma<true, true>(total[1], outs + 8 * PITCH + 16 * k, ins + 16 * k);
-      }
-      commit_products();
-      const Stage& next = stages[(number + 1) % RING];
-      if (h == 0 && threadIdx.x == 2 * GROUP) stages[(number + 2) % RING].follow(next, plan, rows);
-      __syncwarp();
-      wait_for_products();
-      if (next.rows) arrive(1 + h, 2 * GROUP);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-      for (int q = 0; q < 20; q++)
-#pragma unroll
-        for (int k = 0; k < 4; k++) hold(total[h][q][k]);
-    bool is_first = stage.band == 0, is_complete = stage.band == bands - 1;
-    float* before = scratch + ((size_t)blockIdx.x * chunk + stage.done) * WIDTH;
-    visit(total, warp, at, width, COLUMNS, [&](int column, int f, float& sum) {
-      if (column * width < stage.rows) {
-        float all = is_first ? sum : sum + before[column * WIDTH + f];
-        if (is_complete)
-          put_narrow(ds, (size_t)(stage.source + column) * WIDTH + f, 0.5f * all);
-        else
-          before[column * WIDTH + f] = all;
-      }
-      sum = 0.0f;
-    });
-    if (stage.is_last) {
-      size_t to = ((size_t)stage.item * n + stage.band * width) * WIDTH;
-      visit(total, warp, at, 0, width, [&](int column, int f, float& sum) {
-        if (column < n - stage.band * width) {
-          if (parts == 1)
-            put_narrow(dt, to + column * WIDTH + f, 0.5f * sum);
-          else
-            ((float*)dt)[to + column * WIDTH + f] = 0.5f * sum;
-        }
-        sum = 0.0f;
-      });
-    }
+  add_up<true>(left, states, stages, rows, plan, dw, ds, dt, scratch, warp - 8, at);
+}
+#endif
+
+// NAR4TSP's edge layer, see nar4tsp_layer.cu. The states e are x.
+#ifdef NAR4TSP_GRADIENTS_WARPS
+extern "C" __global__ void __launch_bounds__(NAR4TSP_GRADIENTS_WARPS * 32, 1)
+nar4tsp_gradients(const uint4* grad, const unsigned short* grad_scores, const unsigned short* scaled, const float* slope,
+                  const float* level, const uint4* p, const uint4* x, const float* scale, const unsigned short* weight,
+                  const uint4* source, const uint4* target, uint4* dx, float* dw, void* ds, void* dt, float* sums,
+                  float* scratch, int heads, int m, int n, int items, int parts, int chunk, int bands, int width,
+                  int height) {
+  alignas(128) extern __shared__ uint4 shared[];
+  __shared__ Diagonals slopes;
+  alignas(16) __shared__ float factors[WIDTH];  // of dp / 2 to dx
+  alignas(16) __shared__ Rows rows;
+  __shared__ Stage stages[RING];
+  Plan plan{m, n, items, parts, chunk, bands, width, height};
+  uint4 *narrow = shared + FRAGMENTS, *states = narrow + NARROW, *changes = states + 2 * STATES;
+  uint4 *values = changes + PIECES, *left = values + PIECES;
+  Lane at;
+  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
+  begin(stages, rows, plan);
+  if (group < 2 && stages[0].rows) {
+    fetch(states, x, stages[0], rows, warp, at.lane);
+    fetch(changes, grad, stages[0], rows, warp, at.lane);
+    fetch(values, p, stages[0], rows, warp, at.lane);
   }
-#pragma unroll
-  for (int h = 0; h < 2; h++)
-#pragma unroll
-    for (int q = 0; q < 16; q++)
+  fill(shared, weight);
+  // What scores add to dp / 2, and the level in three parts.
+  fill_narrow(narrow, [&](int f, int in) {
+    float a = 0.5f * level[f], b = a - low(pack(a, 0.0f)), c = b - low(pack(b, 0.0f));
+    if (in >= 8) return in == 8 ? pack(a, b) : in == 10 ? pack(c, 0.0f) : 0;
+    word two = (in < heads ? scaled[f * heads + in] : 0) | (in + 1 < heads ? scaled[f * heads + in + 1] : 0) << 16;
+    return mul2(two, 0x3f003f00u);
+  });
+  set_diagonals(slopes, slope, 0.5f, at);
+  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) factors[f] = 2 * scale[f];
+  fill_columns(states + PIECES, plan);
+  fill_columns(states + STATES + PIECES, plan);
+  publish();
+  __syncthreads();
+
+  if (group < 2) {
+    give_registers<152>();
+    Matrix map = matrix_in(shared), scores = narrow_in(narrow);
+    Operand turned = turned_in(shared);
+    word one = diagonal(at) & 0x3f803f80u, half = diagonal(at) & 0x3f003f00u;
+    int place = place_of(16 * warp + at.g, at.t);
+    float total[4] = {};
+    for (int number = 0; stages[number % RING].rows; number++) {
+      const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
+      const uint4* state = states + number % 2 * STATES + place;
+      float acc[16][4];
+      word v[2][16], of_heads[4];  // v: x, then tanh', then du
+      int pairs[2];
+      take_ends(acc, pairs, stage, rows, plan, one, source, target, warp, at);
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        int out = 64 * h + 16 * warp + 8 * r + at.g;
-        float* to = dw + ((size_t)blockIdx.x * WIDTH + out) * WIDTH + 8 * q + 2 * at.t;
-        *(float2*)to = make_float2(0.5f * total[h][q][2 * r], 0.5f * total[h][q][2 * r + 1]);
+        // Nothing where there is no pair, not even the level.
+        int inside = stage.inside[warp] >> at.g + 8 * r & 1 ? heads : 0;
+        size_t first = (size_t)stage.instance * (heads - 1) * (m * n) + pairs[r] + 2 * at.t * (m * n);
+        word a = 2 * at.t < inside ? grad_scores[first] : 0, b = 2 * at.t + 1 < inside ? grad_scores[first + m * n] : 0;
+        of_heads[r] = a | b << 16;
+        of_heads[2 + r] = stage.inside[warp] >> at.g + 8 * r & 1 ? at.t == 0 ? 0x3f803f80u : at.t == 1 ? 0x3f80u : 0 : 0;
       }
+      wait_for_copies<2>();
+      __syncwarp();
+      take(v[0], state, 4 * PITCH);
+      take(v[1], state + 8, 4 * PITCH);
+      multiply(acc, v, map);
+      // In a block of its own, or the compiler takes its time to pack and has too few registers.
+      if (stage.rows > 0) {
+#pragma unroll
+        for (int q = 0; q < 16; q++)
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            float a = tangent(acc[q][2 * r]), b = tangent(acc[q][2 * r + 1]);
+            v[r][q] = pack(fmaf(-a, a, 1.0f), fmaf(-b, b, 1.0f));
+          }
+      }
+      before_products();
+      start_mma<false>(acc, of_heads[0], of_heads[1], of_heads[2], of_heads[3], scores);
+      commit_products();
+      wait_for_copies();
+      __syncwarp();
+      if (number) barrier(1 + group, 2 * GROUP);
+      if (next.rows) fetch(states + (number + 1) % 2 * STATES, x, next, rows, warp, at.lane);
+      wait_for_products();
+      hold(acc);
+      hold(of_heads[0]), hold(of_heads[1]), hold(of_heads[2]), hold(of_heads[3]);
+      // acc = dp / 2, then dp scale
+#pragma unroll
+      for (int c = 0; c < 4; c++) {
+        word value[2][4], change[2][4], by[2][4], diagonals[2][4];
+        float factor[8];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          int here = place_of(8 * r, 4 * c);
+          take4(value[r], values[place + here]), take4(change[r], changes[place + here]), take4(by[r], state[here]);
+          take4(diagonals[r], slopes[2 * c + r][at.lane]);
+        }
+        take8(factor, factors + 32 * c + 8 * at.t);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+          float(&d)[4] = acc[4 * c + k];
+          mma(d, value[0][k], value[1][k], change[0][k], change[1][k], diagonals[k / 2][k % 2 * 2], half);
+          mma(d, value[0][k], value[1][k], diagonals[k / 2][k % 2 * 2 + 1]);
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            word both = pack(d[2 * r], d[2 * r + 1]);
+            v[r][4 * c + k] = mul2(both, v[r][4 * c + k]);
+            by[r][k] = mul2(both, by[r][k]);
+#pragma unroll
+            for (int h = 0; h < 2; h++) d[2 * r + h] *= factor[2 * k + h];
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          int here = place + place_of(8 * r, 4 * c);
+          changes[here] = make_uint4(by[r][0], by[r][1], by[r][2], by[r][3]);
+          left[here] = make_uint4(v[r][4 * c], v[r][4 * c + 1], v[r][4 * c + 2], v[r][4 * c + 3]);
+        }
+      }
+      publish();
+      arrive(3 + group, 2 * GROUP);
+      start_turned(acc, v, turned);
+      __syncwarp();
+      // Sums of dp x: lane (g, t) has features 16 column + g + (0, 8) of columns 2 t and 2 t + 1.
+      const uint4* across = changes + 16 * warp + place_of(at.lane % 8 + at.lane / 16 * 8, at.lane / 8 % 2);
+#pragma unroll
+      for (int column = 0; column < 8; column++) {
+        word here = at.g == column ? 0x3f803f80u : 0, products[4];
+        load_transposed(products, across + place_of(0, 2 * column));
+        mma(total, products[0], products[1], products[2], products[3], here, here);
+      }
+      __syncwarp();
+      if (next.rows) {
+        fetch(changes, grad, next, rows, warp, at.lane);
+        fetch(values, p, next, rows, warp, at.lane);
+      }
+      finish(acc, v);
+      put_rows(dx, acc, v, stage, rows, warp, at);
+    }
+    float* of_warps = (float*)values;
+    barrier(5, 2 * GROUP);
+#pragma unroll
+    for (int k = 0; k < 4; k++) of_warps[warp * WIDTH + 16 * (2 * at.t + k % 2) + at.g + 8 * (k / 2)] = 2 * total[k];
+    barrier(5, 2 * GROUP);
+    if (threadIdx.x >= WIDTH) return;
+    float sum = 0;
+    for (int other = 0; other < 8; other++) sum += of_warps[other * WIDTH + threadIdx.x];
+    sums[blockIdx.x * WIDTH + threadIdx.x] = sum;
+    return;
+  }
+  take_registers<200>();
+  add_up<false>(left, states, stages, rows, plan, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif

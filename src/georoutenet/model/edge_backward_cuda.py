@@ -1,7 +1,8 @@
 """The edge update's backward pass in one CUDA kernel for Hopper (`edge_backward.cu`): bfloat16, 128 features.
 
 It computes what `edge_update_cuda.backward_pass` and `edge_sums_cuda.sums` compute one after the other; the
-gradient of the proposals stays on the multiprocessors: half of the memory traffic.
+gradient of the proposals stays on the multiprocessors: half of the memory traffic. `nar4tsp_layer_cuda` has
+the same for NAR4TSP's layer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from georoutenet.model import native
 from georoutenet.model.edge_sums_cuda import totals
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 
-MERGED = True  # whether this kernel is used where it can be
+MERGED = True  # whether these kernels are used where they can be
 ROWS, COLUMNS = 128, 32  # pairs of a stage; its targets and sources together
 PIECE = (ROWS + 2) * 16  # bytes of 8 features of a stage's pairs
 # The weights; two stages of states with columns; gradients; those of proposals; products of 64 of the pairs.
@@ -56,9 +57,9 @@ def plan(batch: int, m: int, n: int, blocks: int) -> Plan:
     return min(plans, key=lambda p: (-(-batch * p.parts // blocks) * (p.stages() + 1 / 3), p.parts, p.bands))
 
 
-def fits(e: Tensor) -> bool:
+def fits(e: Tensor, kernel: Kernel = GRADIENTS) -> bool:
     """Whether the kernel takes these states."""
-    return MERGED and native.hopper(e.device) and native.fits(e, GRADIENTS)
+    return MERGED and native.hopper(e.device) and native.fits(e, kernel)
 
 
 def backward_pass(
@@ -80,15 +81,15 @@ def backward_pass(
     return gather(found, e)
 
 
-def outputs(e: Tensor, divided: Plan, blocks: int) -> tuple[Tensor, ...]:
-    """Gradients of the weight, sources, targets and the norm, in parts; and a scratch."""
+def outputs(e: Tensor, divided: Plan, blocks: int, vectors: int = 2) -> tuple[Tensor, ...]:
+    """Gradients of the weight, sources, targets and some vectors, in parts; and a scratch."""
     batch, m, n, d = e.shape
     of_targets = e.new_empty((batch, divided.parts, n, d), dtype=e.dtype if divided.parts == 1 else float32)
     return (
         e.new_empty((blocks, d, d), dtype=float32),
         e.new_empty((batch, 1, m, d)),
         of_targets,
-        e.new_empty((blocks, 2, d), dtype=float32),
+        e.new_empty((blocks, vectors, d), dtype=float32),
         e.new_empty((blocks, divided.chunk if divided.bands > 1 else 0, d), dtype=float32),
     )
 

@@ -37,26 +37,6 @@ struct Pairs {
     return square(pair) * (heads - 1) * square.number + pair;
   }
 };
-// Eight neighboring features' numbers.
-__device__ __forceinline__ void take8(float (&x)[8], const float* from) {
-  float4 v = *(const float4*)from, w = *(const float4*)(from + 4);
-  x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w, x[4] = w.x, x[5] = w.y, x[6] = w.z, x[7] = w.w;
-}
-
-// A factor of every feature as diagonal matrices, by lane: words 2 k and 2 k + 1, of each the factor and what is left.
-typedef uint4 Diagonals[8][32];
-__device__ void set_diagonals(Diagonals& to, const float* factors, float times, Lane at) {
-  for (int k = threadIdx.x / 32; k < 8; k += blockDim.x / 32) {
-    word w[2], rest[2];
-    for (int h = 0; h < 2; h++) {
-      const float* two = factors + feature(2 * k + h, 2 * at.t);
-      float a = times * two[0], b = times * two[1];
-      w[h] = pack(a, b), rest[h] = pack(a - low(w[h]), b - high(w[h])) & diagonal(at);
-      w[h] &= diagonal(at);
-    }
-    to[k][at.lane] = make_uint4(w[0], rest[0], w[1], rest[1]);
-  }
-}
 // x W^T for x whose word q has features 8 q + 2 t + (0, 1), as `load_matrices` delivers them.
 __device__ void fill_straight(uint4* fragments, const unsigned short* weight) {
 #pragma unroll 4
