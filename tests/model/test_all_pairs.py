@@ -58,14 +58,11 @@ def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: floa
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 12, 30])
 @pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("compiling", [False, True])
 def test_one_set_of_edge_states_equals_the_two_towers(
-    n: int, fixed: bool, compiling: bool, monkeypatch: pytest.MonkeyPatch
+    n: int, fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with the operations that are for the compiler alone."""
     made, coords, width = make(), cities(3, n), min(n, 7) if fixed else None
     expected = of_two_towers(made, coords, width, monkeypatch)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     found = scores_and_gradients(made, lambda: made.dense(coords, width))
     agree(found, expected, 1e-11)
 
@@ -85,7 +82,6 @@ def test_precision_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     rounded.compute_dtype = torch.bfloat16
     expected = of_two_towers(exact, coords, 9, monkeypatch)
     towers = of_two_towers(rounded, coords.float(), 9, monkeypatch)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     found = scores_and_gradients(rounded, lambda: rounded.dense(coords.float(), 9))
 
     def off(values: dict[str, Tensor]) -> float:
@@ -101,7 +97,7 @@ def test_precision_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradients_of_near_pairs_are_added_where_they_lie() -> None:
     e = torch.rand(1, 3, 3, 2, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([[[0, 2], [1, 0], [2, 1]]])
-    same, near = all_pairs.Near.apply(e, all_pairs.places(index))
+    same, near = all_pairs.ProductAndNear.apply(e, torch.eye(2).double(), all_pairs.places(index))
     assert torch.equal(near[1], e[0, 0, 2])
     (2 * same).sum().backward(retain_graph=True)
     assert torch.equal(e.grad, torch.full_like(e, 2))
@@ -111,3 +107,11 @@ def test_gradients_of_near_pairs_are_added_where_they_lie() -> None:
     for i, row in enumerate(index[0].tolist()):
         expected[0, i, row] += 3
     assert torch.equal(e.grad, expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_sums_by_product(n: int) -> None:
+    x = torch.rand(3, n, n, 4, dtype=torch.float64)
+    of_sources, of_targets = all_pairs.sums_by_product(x)
+    torch.testing.assert_close(of_sources, x.sum(2))
+    torch.testing.assert_close(of_targets, x.sum(1))

@@ -17,7 +17,7 @@ from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.layers import last_logits, wide
 
 if TYPE_CHECKING:
-    from georoutenet.model.georoutenet import GeoRouteNet, Layer
+    from georoutenet.model.georoutenet import GeoRouteNet
     from georoutenet.model.layers import Linear
 
 
@@ -30,14 +30,14 @@ def all_pairs(
     e = linear(second, silu(linear(first, net.rbf(distance).to(dtype))))
     history, s, (q, k, v) = net.begin(coords, dtype)
     for layer, following in zip(net.layers, [*net.layers[1:], None], strict=True):
-        again, states = Near.apply(e, index)
+        product, states = ProductAndNear.apply(e, layer.edge_update.map(dtype)[0], index)
         values, edges = layer.attention(q, k, v, states.view(*near.index.shape, -1), near, pick)
         if following is None:
             s, source, target = layer.conclude(values, edges, history, s)
         else:
             h, s, source, target, q, k, v = layer.advance(values, edges, history, s, following)
             history.append(h)
-        e = update(layer, e, again, source, target)
+        e = layer.edge_norm(functional.silu(Ends.apply(product, source, target)).add_(e))
     return s, last_logits(net.edge_head, linear(net.edge_head[0], e).relu())
 
 
@@ -47,77 +47,72 @@ def places(index: Tensor) -> Tensor:
     return (index + n * torch.arange(batch * n, device=index.device).view(batch, n, 1)).flatten()
 
 
-class Near(torch.autograd.Function):
-    """All states, and beside them those of the near pairs ``(B n W, d)``.
-
-    No pair is twice among the near ones, so their gradient is written where it belongs: nothing is filled
-    with zeros, sorted, or added up atomically.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, e: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(index)
-        return e.view_as(e), e.view(-1, e.shape[-1]).index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, of_all: Tensor, of_near: Tensor) -> tuple[Tensor, None]:
-        (index,) = ctx.saved_tensors
-        rows = of_all.reshape(-1, of_all.shape[-1])
-        return rows.index_put((index,), rows.index_select(0, index) + of_near).view_as(of_all), None
-
-
-def update(layer: Layer, e: Tensor, again: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Eqs. edge_proposal and edge_update of all pairs; ``again`` is ``e`` too, with another gradient."""
-    if not torch.compiler.is_compiling():
-        return layer.edge(again, source.unsqueeze(2), target.unsqueeze(1))
-    u = Ends.apply(Product.apply(again, layer.edge_update.map(e.dtype)[0], None), source, target)
-    return layer.edge_norm(functional.silu(u) + e)
-
-
 def linear(layer: nn.Module, x: Tensor) -> Tensor:
     """A linear map of all pairs."""
-    if not torch.compiler.is_compiling():
-        return layer(x)
     return Product.apply(x, *cast("Linear", layer).map(x.dtype))
 
 
-# A compiler derives backward passes from what is written. Those of the two that follow move less memory.
+# Autograd, and a compiler after it, derive backward passes from what is written. Those that follow move less
+# memory.
 
 
 class Product(torch.autograd.Function):
-    """A linear map of states ``(B, n, n, k)`` by a weight ``(d, k)`` and a bias ``(d,)`` or none.
-
-    The weight's gradient is a product for each instance: a single one would have far too few results, each
-    of far too many terms, to occupy a GPU.
-    """
+    """A linear map of states ``(B, n, n, k)`` by a weight ``(d, k)`` and a bias ``(d,)``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
         return functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        of_weight = grad.flatten(1, 2).transpose(1, 2) @ x.flatten(1, 2)  # (B, d, k)
-        of_bias = grad.sum((0, 1, 2)) if ctx.has_bias else None
-        return grad @ weight, wide(of_weight).sum(0).to(weight.dtype), of_bias
+        return grad @ weight, of_weight(grad, x), grad.sum((0, 1, 2))
 
 
-class Ends(torch.autograd.Function):
-    """States ``(B, n, n, d)`` plus what their sources and targets ``(B, n, d)`` add.
+def of_weight(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a linear map's weight ``(d, k)``: a product for each instance, because a single one has
+    far too few results, each of far too many terms, to occupy a GPU."""
+    return wide(grad.flatten(1, 2).transpose(1, 2) @ x.flatten(1, 2)).sum(0).to(x.dtype)
 
-    The gradients are sums over targets and over sources: one product with zeros and ones, in one pass.
+
+class ProductAndNear(torch.autograd.Function):
+    """States ``(B, n, n, d)`` by a weight ``(d, d)``, and beside that the near pairs' states ``(B n W, d)``.
+
+    No pair is twice among the near ones, so the gradient of their states is written where it belongs: nothing
+    is filled with zeros, sorted, or added up atomically.
     """
 
     @staticmethod
+    def forward(ctx: Any, e: Tensor, weight: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(e, weight, index)
+        return functional.linear(e, weight), e.view(-1, e.shape[-1]).index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, of_near: Tensor) -> tuple[Tensor, Tensor, None]:
+        e, weight, index = ctx.saved_tensors
+        of_e = (grad @ weight).view(-1, e.shape[-1])
+        of_e = of_e.index_put((index,), of_e.index_select(0, index) + of_near)
+        return of_e.view_as(e), of_weight(grad, e), None
+
+
+class Ends(torch.autograd.Function):
+    """States ``(B, n, n, d)`` plus what their sources and targets ``(B, n, d)`` add."""
+
+    @staticmethod
     def forward(ctx: Any, u: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        return u + source.unsqueeze(2) + target.unsqueeze(1)
+        return (u + source.unsqueeze(2)).add_(target.unsqueeze(1))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        n, pair = grad.shape[1], torch.arange(grad.shape[1] ** 2, device=grad.device)
-        city = torch.arange(n, device=grad.device).unsqueeze(1)
-        ends = torch.cat((pair // n == city, pair % n == city)).to(grad.dtype)  # (2 n, n n)
-        return grad, *(ends @ grad.flatten(1, 2)).split(n, 1)
+        return grad, *(sums_by_product(grad) if grad.is_cuda else (grad.sum(2), grad.sum(1)))
+
+
+def sums_by_product(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``x (B, n, n, d)`` summed over targets and over sources, as one product with zeros and ones: on a GPU
+    one pass at the speed of memory instead of two, each with the terms of the sum computed again."""
+    n, pair = x.shape[1], torch.arange(x.shape[1] ** 2, device=x.device)
+    city = torch.arange(n, device=x.device).unsqueeze(1)
+    ends = torch.cat((pair // n == city, pair % n == city)).to(x.dtype)  # (2 n, n n)
+    of_sources, of_targets = (ends @ x.flatten(1, 2)).split(n, 1)
+    return of_sources, of_targets
