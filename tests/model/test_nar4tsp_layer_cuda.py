@@ -24,7 +24,13 @@ from georoutenet.model import (
 pytest.importorskip("triton", reason="Triton is not installed")
 from test_nar4tsp_triton import compare_encoders, compare_layer
 
-from georoutenet.model import nar4tsp_attention_triton, nar4tsp_nodes_cuda, nar4tsp_triton
+from georoutenet.model import (
+    nar4tsp_attention_triton,
+    nar4tsp_fused,
+    nar4tsp_nodes_cuda,
+    nar4tsp_triton,
+    nar4tsp_vectors_cuda,
+)
 
 
 @dataclass
@@ -122,8 +128,8 @@ def test_in_one_kernel(
 
 
 def emulate_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layers' kernels at the nodes on emulated blocks."""
-    folders = [folder / name for name in ("attention", "nodes")]
+    """The layers' kernels at the nodes and between them on emulated blocks."""
+    folders = [folder / name for name in ("attention", "nodes", "vectors")]
     for part in folders:
         part.mkdir()
     attention = Emulated("nar4tsp_attention.cu", folders[0], warps=8)
@@ -132,9 +138,11 @@ def emulate_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kernels = getattr(nar4tsp_attention_cuda, name)
         on_the_cpu = {most: OnTheCpu(attention, kernel.name) for most, kernel in kernels.items()}
         monkeypatch.setattr(nar4tsp_attention_cuda, name, on_the_cpu)
-    for name, kernel in vars(nar4tsp_nodes_cuda).copy().items():
-        if isinstance(kernel, native.Kernel):
-            monkeypatch.setattr(nar4tsp_nodes_cuda, name, OnTheCpu(nodes, kernel.name))
+    vectors = Emulated("nar4tsp_vectors.cu", folders[2], warps=4)
+    for module, emulated in ((nar4tsp_nodes_cuda, nodes), (nar4tsp_vectors_cuda, vectors)):
+        for name, kernel in vars(module).copy().items():
+            if isinstance(kernel, native.Kernel):
+                monkeypatch.setattr(module, name, OnTheCpu(emulated, kernel.name, 4))
 
 
 @pytest.mark.usefixtures("_emulated")
@@ -144,7 +152,7 @@ def test_in_the_encoder(nodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyP
     is as near to the exact one as in plain operations altogether."""
     if nodes:
         emulate_nodes(tmp_path, monkeypatch)
-        monkeypatch.setattr(nar4tsp_nodes_cuda, "fits", lambda *_: True)
+        monkeypatch.setattr(nar4tsp_fused, "fits", lambda *_: True)
     starts = Emulated("start_attention.cu", tmp_path, warps=8)
     for name in ("STATE", "STATE_BACKWARD", "DISTRIBUTION", "DISTRIBUTION_BACKWARD"):
         monkeypatch.setattr(start_attention_cuda, name, OnTheCpu(starts, f"start_{name.lower()}"))

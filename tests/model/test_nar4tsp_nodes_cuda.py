@@ -24,7 +24,7 @@ def compare_nodes(batch: int, n: int, device: str, *, first: bool, last: bool) -
     d, none = WIDTH, (0,)
     shapes = {
         "g": ((batch, n, d), narrow),
-        "of_ends": ((2, d // HEADS), wide),
+        "of_ends": ((HEADS, 2, d // HEADS), wide),
         "of_edge": (none if first else (batch, HEADS, n, n), narrow),
         "slope": ((HEADS,), wide),
         "constant": ((HEADS,), wide),

@@ -187,13 +187,15 @@ class Nar4Tsp(nn.Module):
     def edge_states(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
         return self.edge_input(distance.unsqueeze(-1)).to(dtype)  # the raw distance enters in full precision
 
-    def edge_scores(self, dtype: torch.dtype) -> list[Tensor]:
-        """`Layer.edge_score` of all layers at once."""
+    def wide_edge_scores(self) -> Tensor:
+        """`Layer.edge_score` of all layers at once, ``(L, d, H)``."""
         weights = torch.stack([layer.edge.weight for layer in self.layers])
         weights = wide(weights).unflatten(1, (self.config.heads, -1))  # (L, H, q, d)
         shares = torch.stack([layer.attention.chunk(3)[2] for layer in self.layers])  # (L, q)
-        scores = (weights * shares[:, None, :, None]).sum(2).transpose(1, 2)  # (L, d, H)
-        return list(scores.to(dtype).contiguous().unbind(0))
+        return (weights * shares[:, None, :, None]).sum(2).transpose(1, 2)
+
+    def edge_scores(self, dtype: torch.dtype) -> list[Tensor]:
+        return list(self.wide_edge_scores().to(dtype).contiguous().unbind(0))
 
     def from_batch(
         self, coords: Tensor, dtype: torch.dtype, *, collect: bool = False, fused: bool = False
@@ -203,26 +205,26 @@ class Nar4Tsp(nn.Module):
         ``fused`` (float32 parameters, on a GPU, ``hidden`` a power of two) uses the fused kernels.
         """
         batch, n, _ = coords.shape
+        fused = fused and not collect
+        device = str(coords.device)
+        if fused:  # imported here, as it takes a second
+            from georoutenet.model import nar4tsp_fused
+
+            if nar4tsp_fused.fits(self.config, n, device, dtype):
+                return nar4tsp_fused.all_pairs(self, nar4tsp_fused.begin(self, coords, dtype))
         distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))  # (B, n, n)
         reach = distance.kthvalue(min(self.config.neighbors + 1, n), dim=-1).values
         h = self.node_input(coords).to(dtype)  # (B, n, d)
         s = self.start["query"].expand(batch, -1).to(dtype)  # (B, d)
         scores = self.edge_scores(dtype)
         scores.append(scores[0][:, :0])  # no attention reads the last states
-        fused = fused and not collect
-        starts_fused = nodes_fused = False
-        if fused:  # imported here, as they take a second
-            from georoutenet.model import nar4tsp_nodes_cuda as node_kernels
+        starts_fused = False
+        if fused:
             from georoutenet.model import nar4tsp_start_cuda as start_kernels
             from georoutenet.model.nar4tsp_triton import edge_head, narrow
 
-            device = str(coords.device)
             starts_fused = start_kernels.fits(self.config.hidden, self.config.heads, device, dtype)
-            nodes_fused = node_kernels.fits(n, self.config.hidden, self.config.heads, device, dtype)
             stored = [map.weight for layer in self.layers for map in layer.maps()]
-            if nodes_fused:  # whose gradients go to the stored weights
-                g = self.layers[0].node(h)
-                stored = [weight.detach() for weight in stored]
             weights = narrow(stored, dtype)
             if starts_fused:
                 attentions = [layer.start_attention for layer in self.layers]
@@ -238,18 +240,7 @@ class Nar4Tsp(nn.Module):
             if fused:
                 weight, bias = layer.edge_map(lazy, dtype)
                 three = weights[3 * number : 3 * number + 3]
-                if nodes_fused:
-                    norm, is_last = layer.node_norm, number == len(self.layers) - 1
-                    none = h.new_empty(0)
-                    of_next = none if is_last else weights[3 * number + 3]
-                    stored = [layer.edge_source.weight, layer.edge_target.weight]
-                    stored.append(none if is_last else self.layers[number + 1].node.weight)
-                    h, source, target, g, *_ = node_kernels.node_layer(
-                        g, layer.of_ends(), *share, distance, reach, h, norm.weight, norm.bias, bias,
-                        *three[1:], of_next, *stored,
-                    )  # fmt: skip
-                else:
-                    h, source, target = layer.nodes_fused(h, three, bias, share, distance, reach)
+                h, source, target = layer.nodes_fused(h, three, bias, share, distance, reach)
                 lazy, share = layer.edge_fused(lazy, weight, source, target, scores[number + 1])
             else:
                 message = layer.message(h, e @ scores[number], far)

@@ -37,10 +37,10 @@ __device__ __forceinline__ void take_states(uint4* table, const uint4* states, i
 #ifdef NAR4TSP_ATTEND_WARPS
 constexpr float FAR = -1e30f;  // finite: rows of padding have nothing near
 constexpr float LOG2E = 1.4426950408889634f;
-// From g (B, n, 128), of_ends (2, 16), of_edge (B, 8, n, n) or, if is_first, slope (8) times distance (B, n, n), constant
-// (8), reach (B, n): message (B, n, 128) and weights (B, 8, n, n), negative where the score is. If is_sum, h (B, n, 128)
-// is added to the message, and parts (B, 2, 128) are the sums' means and squared distances from them by instance.
-// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (4 HEADS CITIES + 2 CITIES + 32) bytes.
+// From g (B, n, 128), of_ends (8, 2, 16), of_edge (B, 8, n, n) or, if is_first, slope (8) times distance (B, n, n),
+// constant (8), reach (B, n): message (B, n, 128) and weights (B, 8, n, n), negative where the score is. If is_sum, h (B,
+// n, 128) is added to the message, and parts (B, 2, 128) are the sums' means and squared distances from them by instance.
+// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (4 HEADS CITIES + 2 CITIES + 128) bytes.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_ATTEND_WARPS * 32, 3)
 nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const float* slope, const float* constant,
                const float* distance, const float* reach, const uint4* h, uint4* message, uint2* weights, float* parts,
@@ -49,8 +49,8 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
   Lane at;
   int instance = blockIdx.x / 2, half = blockIdx.x % 2, warp = threadIdx.x / 32;
   uint4 *table = shared, *messages = table + TABLE;
-  float* ends = (float*)(messages + TABLE);            // (2, 16)
-  float* of_city = ends + 2 * SIDE;                    // (2, HEADS, CITIES): as source, as target
+  float* ends = (float*)(messages + TABLE);            // (HEADS, 2, 16)
+  float* of_city = ends + 2 * HEADS * SIDE;            // (2, HEADS, CITIES): as source, as target
   float* sums = of_city + 2 * HEADS * CITIES;          // of each warp, 4 SIDE numbers
   word* near = (word*)(sums + 2 * HEADS * CITIES);     // (CITIES, 2): a bit for each target
   uint2* pairs = (uint2*)(near + 2 * CITIES);
@@ -58,7 +58,7 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
   const uint2* from = of_edge + (size_t)blockIdx.x * n * n;
   if (!is_first) transfer<8>(n * n, [&](int k) { return from[k]; }, [&](int k, uint2 v) { pairs[k] = v; });
   take_states(table, g, instance, half, n);
-  if (threadIdx.x < 2 * SIDE) ends[threadIdx.x] = of_ends[threadIdx.x];
+  if (threadIdx.x < 2 * HEADS * SIDE) ends[threadIdx.x] = of_ends[half * 2 * HEADS * SIDE + threadIdx.x];
   const float* far = distance + (size_t)instance * n * n;
   for (int i = warp; i < CITIES; i += NAR4TSP_ATTEND_WARPS) {
     float limit = i < n ? reach[instance * n + i] : -1.0f;
@@ -81,7 +81,7 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
       for (int w = 0; w < 4; w++)
 #pragma unroll
         for (int end = 0; end < 2; end++) {
-          const float* share = ends + end * SIDE + 8 * p + 2 * w;
+          const float* share = ends + (2 * head + end) * SIDE + 8 * p + 2 * w;
           sums[end] += low(x[w]) * share[0] + high(x[w]) * share[1];
         }
     }
@@ -221,7 +221,7 @@ constexpr int SENT = 24;  // numbers of a thread
 // From grad (B, n, 128) and what nar4tsp_attend read and wrote: of_g (B, n, 128); unless is_first, of_pair (B, 8, n, n);
 // and sums (B, 8, 34), the gradients of constant, slope (or nothing) and ends. If is_sum, grad is not yet that of the
 // messages, but of_h (B, n, 128) is: factors[0] grad + factors[1] message + factors[2], with factors (3, 128).
-// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (8 SENT 32 + 2 HEADS CITIES + 8 + 32) bytes.
+// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (8 SENT 32 + 2 HEADS CITIES + 8 + 128) bytes.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_ATTEND_BACKWARD_WARPS * 32, 2)
 nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends, const uint2* weights,
                         const float* distance, const uint4* message, const float* factors, uint4* of_g, uint4* of_h,
@@ -231,8 +231,8 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
   int instance = blockIdx.x / 2, half = blockIdx.x % 2;
   int warp = threadIdx.x / 32, head = warp % HEADS, group = warp / HEADS;
   uint4 *table = shared, *changes = table + TABLE;
-  float* ends = (float*)(changes + TABLE);              // (2, 16)
-  float* by_city = ends + 2 * SIDE;                     // (2, HEADS, CITIES): as source, as target
+  float* ends = (float*)(changes + TABLE);              // (HEADS, 2, 16)
+  float* by_city = ends + 2 * HEADS * SIDE;             // (2, HEADS, CITIES): as source, as target
   float* slopes = by_city + 2 * HEADS * CITIES;         // of each warp
   float* mailbox = slopes + 8;
   uint2* pairs = (uint2*)(mailbox + 8 * SENT * 32);
@@ -264,7 +264,7 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
     }
   } else
     take_states(changes, grad, instance, half, n);
-  if (threadIdx.x < 2 * SIDE) ends[threadIdx.x] = of_ends[threadIdx.x];
+  if (threadIdx.x < 2 * HEADS * SIDE) ends[threadIdx.x] = of_ends[half * 2 * HEADS * SIDE + threadIdx.x];
   float *by_source = by_city + head * CITIES, *by_target = by_source + HEADS * CITIES;
   for (int k = threadIdx.x; k < 2 * HEADS * CITIES; k += NAR4TSP_ATTEND_BACKWARD_WARPS * 32) by_city[k] = 0;
   __syncthreads();
@@ -359,7 +359,7 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
       for (int r = 0; r < 2; r++) {
         int feature = at.g + 8 * r;
         float x = (group ? of_value[k + 4][2 * r + c] : of_value[k][2 * r + c]) + receive[(6 * k + 2 * r + c) * 32];
-        x += source * ends[feature] + target * ends[SIDE + feature];
+        x += source * ends[2 * head * SIDE + feature] + target * ends[(2 * head + 1) * SIDE + feature];
         ((half_word*)(changes + j * PITCH))[head * SIDE + feature] = pack(x, 0.0f);
       }
     }

@@ -19,8 +19,8 @@ FILE = "nar4tsp_attention.cu"
 FORWARD, BACKWARD = (
     {n: Kernel(FILE, name, warps=8, shared=besides + HEADS * n * n) for n in (50, 64)}
     for name, besides in (
-        ("nar4tsp_attend", 2 * TABLE + 4 * 1184),
-        ("nar4tsp_attend_backward", 2 * TABLE + 4 * 6696),
+        ("nar4tsp_attend", 2 * TABLE + 4 * 1280),
+        ("nar4tsp_attend_backward", 2 * TABLE + 4 * 6792),
     )
 )
 
@@ -48,7 +48,10 @@ def forward_pass(
     h: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Messages, or their sums with ``h``; the weights, negative where the score is; and with ``h``, of each
-    instance ``(B, 2, d)`` the sums' means and squared distances from them."""
+    instance ``(B, 2, d)`` the sums' means and squared distances from them.
+
+    The ends' shares are by head, ``of_ends (H, 2, d / H)``.
+    """
     batch, n, d = g.shape
     message, weights = torch.empty_like(g), g.new_empty((batch, HEADS, n, n))
     parts = of_ends.new_empty((0 if h is None else batch, 2, d))
@@ -79,7 +82,7 @@ def backward_pass(
     y, factors = (grad, of_ends) if norm is None else norm
     of_g, of_h = torch.empty_like(g), grad if norm is None else torch.empty_like(g)
     of_edge = g.new_empty(0) if is_first else torch.empty_like(weights)
-    sums = of_ends.new_empty((batch, HEADS, 2 + of_ends.numel()))
+    sums = of_ends.new_empty((batch, HEADS, 2 + of_ends[0].numel()))
     kernel = _of_size(BACKWARD, n)
     inputs, outputs = (grad, g, of_ends, weights, distance, y, factors), (of_g, of_h, of_edge, sums)
     kernel(*inputs, *outputs, n, int(is_first), int(norm is not None), blocks=HALVES * batch)

@@ -38,13 +38,14 @@ def attention_reference(
     distance: Tensor,
     reach: Tensor,
 ) -> Tensor:
-    """``g (B, n, d)``, ``of_ends (2, d / H)``, ``distance (B, n, n)``, ``reach (B, n)`` to ``(B, n, d)``.
+    """``g (B, n, d)``, ``of_ends (2, d / H)`` for all heads or ``(H, 2, d / H)``, ``distance (B, n, n)`` and
+    ``reach (B, n)`` to ``(B, n, d)``.
 
     The edge's share is ``of_edge (B, H, n, n)`` or, where that is empty, ``slope (H,)`` times the distance;
     ``constant (H,)`` is added to it.
     """
     values = split_heads(g, len(constant)).transpose(1, 2)  # (B, H, n, q)
-    of_source, of_target = (values @ of_ends.to(g.dtype).t()).unbind(-1)  # (B, H, n) each
+    of_source, of_target = (values @ of_ends.to(g.dtype).mT).unbind(-1)  # (B, H, n) each
     scores = wide(of_source.unsqueeze(3) + of_target.unsqueeze(2)) + constant.view(-1, 1, 1)
     scores = scores + (wide(of_edge) if of_edge.numel() else slope.view(-1, 1, 1) * distance.unsqueeze(1))
     far = (distance > reach.unsqueeze(2)).unsqueeze(1)
@@ -161,6 +162,7 @@ def attention(
     """
     inputs = [x.contiguous() for x in (g, of_ends, of_edge, slope, constant, distance, reach)]
     if nar4tsp_attention_cuda.fits(g, len(constant)):
+        inputs[1] = of_ends.expand(len(constant), -1, -1).contiguous()
         return nar4tsp_attention_cuda.forward_pass(*inputs)[:2]
     (batch, heads), options = _shape(g, len(constant), of_edge.numel() == 0)
     n = g.shape[1]
@@ -177,6 +179,7 @@ def attention_backward(
     ``(B, H, 2 + 2 d / H)`` those of constant, slope and ends."""
     inputs = [x.contiguous() for x in (grad, g, of_ends, weights, distance)]
     if nar4tsp_attention_cuda.fits(g, weights.shape[1]):
+        inputs[2] = of_ends.expand(weights.shape[1], -1, -1).contiguous()
         return nar4tsp_attention_cuda.backward_pass(*inputs, is_first=is_first)[:3]
     grid, options = _shape(g, weights.shape[1], is_first)
     dg = torch.empty_like(inputs[1], dtype=torch.float32)

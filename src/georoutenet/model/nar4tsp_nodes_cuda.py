@@ -50,8 +50,8 @@ def node_layer_reference(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """``h'`` and its three maps, of which the last is empty if ``node`` is.
 
-    First the arguments of `nar4tsp_attention_triton.attention_reference`; then the states, the norm's
-    parameters, the target's bias, and the weights.
+    First the arguments of `nar4tsp_attention_triton.attention_reference`, the ends' by head; then the states,
+    the norm's parameters, the target's bias, and the weights.
     """
     from georoutenet.model.nar4tsp_attention_triton import attention_reference
 
@@ -134,7 +134,7 @@ def _(
 ) -> Any:  # fmt: skip
     heads, d = weights.shape[1], g.shape[2]
     of_edge = weights.new_empty(0 if is_first else weights.shape)
-    by_head, gradients = norm.new_empty((heads, 2 + of_ends.numel())), norm.new_empty((3, d))
+    by_head, gradients = norm.new_empty((heads, 2 + of_ends[0].numel())), norm.new_empty((3, d))
     of_maps = norm.new_empty((3 if node.numel() else 2, d, d))
     return g.new_empty(g.shape), g.new_empty(g.shape), of_edge, by_head, gradients, of_maps
 
@@ -144,16 +144,20 @@ def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> 
     state, _, _, _, weights, y, norm = output
     ctx.save_for_backward(g, of_ends, distance, source, target, node, state, weights, y, norm)
     ctx.is_first = of_edge.numel() == 0
+    ctx.set_materialize_grads(False)  # what only the backward pass reads has no gradient
 
 
-def _gradient(
-    ctx: Any, grad: Tensor, of_source: Tensor, of_target: Tensor, of_node: Tensor, *_: Any
-) -> tuple[Tensor | None, ...]:
-    of_ends = ctx.saved_tensors[1]
+def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    of_ends, node, state = (ctx.saved_tensors[k] for k in (1, 5, 6))
+    shapes = (state, state, state, state if node.numel() else node)
+    grad, of_source, of_target, of_node = (
+        torch.zeros_like(shape) if given is None else given
+        for given, shape in zip(grads[:4], shapes, strict=True)
+    )
     of_g, of_h, of_edge, by_head, gradients, of_maps = torch.ops.georoutenet.nar4tsp_node_layer_backward(
         grad, of_source, of_target, of_node, *ctx.saved_tensors, ctx.is_first
     )
-    ends = by_head[:, 2:].sum(0).view_as(of_ends)
+    ends = by_head[:, 2:].view_as(of_ends)
     pairs = (None, by_head[:, 1]) if ctx.is_first else (of_edge, None)
     stored = (*of_maps, *[None] * (3 - len(of_maps)))
     return of_g, ends, *pairs, by_head[:, 0], None, None, of_h, *gradients, None, None, None, *stored

@@ -169,9 +169,12 @@ def _(grad: Tensor, s: Tensor, x: Tensor, *_: Tensor) -> Any:
 
 def _setup_state(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[1:6], *output[1:])
+    ctx.set_materialize_grads(False)  # what only the backward pass reads has no gradient
 
 
-def _state_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _state_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 14
     x = ctx.saved_tensors[0]
     of_s, of_x, both, value, key, biases = torch.ops.georoutenet.nar4tsp_start_state_backward(
         grad.to(x.dtype), *ctx.saved_tensors
@@ -184,9 +187,12 @@ def _state_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...
 
 def _setup_distribution(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:4], *output)
+    ctx.set_materialize_grads(False)
 
 
-def _distribution_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _distribution_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 8
     of_s, of_x, query, key, query_bias = torch.ops.georoutenet.nar4tsp_start_distribution_backward(
         grad, *ctx.saved_tensors
     )
