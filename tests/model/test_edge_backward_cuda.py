@@ -32,18 +32,18 @@ def random(batch: int, m: int, n: int, device: str) -> tuple[tuple[Tensor, ...],
     return (e, source, target, weight, gamma, scales, -y.mean(1) * scales), grad
 
 
-def check(saved: tuple[Tensor, ...], grad: Tensor, *found: Tensor) -> None:
-    """What differs is the rounding to bfloat16, 2^-9 a time."""
+def check(saved: tuple[Tensor, ...], grad: Tensor, *found: Tensor, times: float = 1.0) -> None:
+    """What differs is the rounding to bfloat16, 2^-9 a time; on a GPU, tanh too."""
     exact = [x.double().requires_grad_() for x in (*saved[:5], torch.zeros_like(saved[4]))]
     edge_update_reference(*exact).backward(grad.double())
     ge, gs, gt, gw, ggamma, gbeta = (x.grad for x in exact)
     de, ds, dt, dw, (dgamma, dbeta) = found
-    assert off(de, ge) < 6e-3
-    assert off(ds, gs) < 8e-3
-    assert off(dt, gt) < 8e-3
-    assert off(dw, gw) < 8e-3
-    assert off(dgamma, ggamma) < 1e-2
-    assert off(dbeta, gbeta) < 1e-5
+    assert off(de, ge) < 6e-3 * times
+    assert off(ds, gs) < 8e-3 * times
+    assert off(dt, gt) < 8e-3 * times
+    assert off(dw, gw) < 8e-3 * times
+    assert off(dgamma, ggamma) < 1e-2 * times
+    assert off(dbeta, gbeta) < 1e-5 * times
 
 
 # Bands of one target and of several, the last one narrower; parts of sources; stages with less sources than
@@ -95,7 +95,7 @@ def test_on_the_device(batch: int, m: int, n: int, in_place: bool) -> None:
 
     found, again = passes(), passes()
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
-    check(saved, grad, *found)
+    check(saved, grad, *found, times=2.0)
     de = torch.empty_like(grad)
     du, norms = edge_update_cuda.backward_pass(saved, grad, de)
     for one, other in zip(found, (de, *edge_sums_cuda.sums(saved[0], du, norms)), strict=True):

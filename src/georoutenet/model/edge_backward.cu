@@ -44,8 +44,11 @@ struct Stage {
   bool is_last;               // of the band
   unsigned short inside[8];   // which of a warp's rows are there, a bit each
   __device__ void open(const Plan& plan, const Rows& all) {
-    rows = 0;
-    if (item >= plan.items) return;
+    if (item >= plan.items) {
+      rows = 0;
+      for (unsigned short& bits : inside) bits = 0;
+      return;
+    }
     instance = item / plan.parts;
     int first = (item - instance * plan.parts) * plan.chunk + done;
     int left = min(plan.chunk - done, plan.m - first);
@@ -82,6 +85,22 @@ __device__ __forceinline__ void fetch(uint4* to, const uint4* from, const Stage&
   for (int k = 0; k < 8; k++) copy16(to + 2 * k, first + bytes[k], inside >> 2 * k & 1);
   commit_copies();
 }
+// What a stage will read, from memory as far as the cache; some of it may be nothing. By 128 threads, a row each.
+struct Ahead {
+  const uint4* states[3];
+  const float* numbers[2];
+  __device__ __forceinline__ void read(const Stage& stage, const Rows& rows) const {
+    int row = threadIdx.x % ROWS;
+    if (!(stage.inside[row / 16] >> row % 16 & 1)) return;  // none after the last stage
+    size_t pair = stage.pair + rows.bytes[row / 16][row % 2][row % 16 / 2] / (2 * WIDTH);
+#pragma unroll
+    for (const uint4* from : states)
+      if (from) prefetch(from + pair * 16), prefetch(from + pair * 16 + 8);
+#pragma unroll
+    for (const float* from : numbers)
+      if (from) prefetch(from + pair);
+  }
+};
 // Columns beside the rows: which target, then which source.
 __device__ void fill_columns(uint4* columns, const Plan& plan) {
   for (int k = threadIdx.x; k < ROWS * COLUMNS / 8; k += blockDim.x) {
@@ -135,7 +154,8 @@ __device__ __forceinline__ void put_narrow(void* to, size_t at, float x) { ((uns
 // The third group, with du twice or once as it shall be.
 template <bool TWICE>
 __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, Stage* stages, const Rows& rows,
-                                       const Plan& plan, float* dw, void* ds, void* dt, float* scratch, int warp, Lane at) {
+                                       const Plan& plan, const Ahead& ahead, float* dw, void* ds, void* dt,
+                                       float* scratch, int warp, Lane at) {
   constexpr float FACTOR = TWICE ? 0.5f : 1.0f;
   Sums total = {};
   for (int number = 0; stages[number % RING].rows; number++) {
@@ -162,6 +182,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
       for (int q = 0; q < 20; q++)
 #pragma unroll
         for (int k = 0; k < 4; k++) hold(total[h][q][k]);
+    ahead.read(stages[(number + 2) % RING], rows);
     bool is_first = stage.band == 0, is_complete = stage.band == plan.bands - 1;
     float* before = scratch + ((size_t)blockIdx.x * plan.chunk + stage.done) * WIDTH;
     visit(total, warp, at, plan.width, COLUMNS, [&](int column, int f, float& sum) {
@@ -398,7 +419,8 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   }
 
   take_registers<200>();
-  add_up<true>(left, states, stages, rows, plan, dw, ds, dt, scratch, warp - 8, at);
+  Ahead ahead{{e, grad, nullptr}, {scales, shifts}};
+  add_up<true>(left, states, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif
 
@@ -554,6 +576,7 @@ nar4tsp_gradients(const uint4* grad, const unsigned short* grad_scores, const un
     return;
   }
   take_registers<200>();
-  add_up<false>(left, states, stages, rows, plan, dw, ds, dt, scratch, warp - 8, at);
+  Ahead ahead{{x, grad, p}, {nullptr, nullptr}};
+  add_up<false>(left, states, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif

@@ -90,7 +90,7 @@ def outputs(e: Tensor, divided: Plan, blocks: int, vectors: int = 2) -> tuple[Te
         e.new_empty((batch, 1, m, d)),
         of_targets,
         e.new_empty((blocks, vectors, d), dtype=float32),
-        e.new_empty((blocks, divided.chunk if divided.bands > 1 else 0, d), dtype=float32),
+        e.new_empty((blocks, divided.chunk if divided.bands > 1 else 1, d), dtype=float32),
     )
 
 
