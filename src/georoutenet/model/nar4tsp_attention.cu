@@ -40,7 +40,7 @@ constexpr float LOG2E = 1.4426950408889634f;
 // From g (B, n, 128), of_ends (8, 2, 16), of_edge (B, 8, n, n) or, if is_first, slope (8) times distance (B, n, n),
 // constant (8), reach (B, n): message (B, n, 128) and weights (B, 8, n, n), negative where the score is. If is_sum, h (B,
 // n, 128) is added to the message, and parts (B, 2, 128) are the sums' means and squared distances from them by instance.
-// 8 warps; shared memory: two tables, 8 n n bytes, and 4 (4 HEADS CITIES + 2 CITIES + 128) bytes.
+// 8 warps; shared memory: two tables, 8 n n + 128 bytes, and 4 (4 HEADS CITIES + 2 CITIES + 128) bytes.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_ATTEND_WARPS * 32, 3)
 nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const float* slope, const float* constant,
                const float* distance, const float* reach, const uint4* h, uint4* message, uint2* weights, float* parts,
@@ -98,23 +98,30 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
   const uint4* values = table + (matrix % 2 * 8 + at.lane % 8) * PITCH + 2 * head + matrix / 2;
   for (int first = 16 * (warp / HEADS); first < n; first += 16 * (NAR4TSP_ATTEND_WARPS / HEADS)) {
     float z[8][4];
-    word negative = 0, bits[2][2];
+    word negative = 0;
     float largest[2] = {FAR, FAR}, total[2] = {0, 0};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int i = first + at.g + 8 * r;
       float source = of_source[i];
-      bits[r][0] = near[2 * i], bits[r][1] = near[2 * i + 1];
+      word bits[2] = {near[2 * i] >> 2 * at.t, near[2 * i + 1] >> 2 * at.t};
+      // Of pairs beyond the last city, whose bits are not set, anything is read.
+      int row = min(i, n - 1) * n;
+      if (is_first) {
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+          z[k / 2][2 * r + k % 2] = by_distance * far[row + min(k / 2 * 8 + 2 * at.t + k % 2, n - 1)];
+      } else {
+#pragma unroll
+        for (int k = 0; k < 16; k++) z[k / 2][2 * r + k % 2] = low(pair[row + 2 * at.t + k / 2 * 8 + k % 2]);
+      }
 #pragma unroll
       for (int k = 0; k < 8; k++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-          int j = 8 * k + 2 * at.t + c;
-          float x = source + of_target[j];
-          if (i < n && j < n) x += is_first ? by_distance * far[i * n + j] : low(pair[i * n + j]);
-          negative |= (word)(x <= 0.0f) << (16 * r + 2 * k + c);
-          bool is_near = bits[r][k / 4] >> (j % 32) & 1;
-          x = is_near ? fmaxf(x, 0.2f * x) : FAR;
+          float x = z[k][2 * r + c] + (source + of_target[8 * k + 2 * at.t + c]);
+          negative |= x > 0.0f ? 0 : 1u << (16 * r + 2 * k + c);
+          x = bits[k / 4] & 1u << (k % 4 * 8 + c) ? fmaxf(x, 0.2f * x) : FAR;
           largest[r] = fmaxf(largest[r], x);
           z[k][2 * r + c] = x;
         }
@@ -134,14 +141,15 @@ nar4tsp_attend(const uint4* g, const float* of_ends, const uint2* of_edge, const
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int i = first + at.g + 8 * r;
+      half_word* row = pair + i * n + 2 * at.t;
 #pragma unroll
       for (int k = 0; k < 8; k++) {
         packed[r][k] = pack(z[k][2 * r] * total[r], z[k][2 * r + 1] * total[r]);
         word sign = negative >> (16 * r + 2 * k);
         word w = packed[r][k] | (sign & 1) << 15 | (sign & 2) << 30;
         int j = 8 * k + 2 * at.t;
-        if (i < n && j < n) pair[i * n + j] = w;
-        if (i < n && j + 1 < n) pair[i * n + j + 1] = w >> 16;
+        if (i < n && j < n) row[8 * k] = w;
+        if (i < n && j + 1 < n) row[8 * k + 1] = w >> 16;
       }
     }
     float mixed[2][4] = {};
@@ -289,12 +297,13 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       int i = first + at.g + 8 * r;
+      half_word* row = pair + i * n + 2 * at.t;
 #pragma unroll
       for (int k = 0; k < 8; k++) {
         int j = 8 * k + 2 * at.t;
         word w = 0;
-        if (i < n && j < n) w = pair[i * n + j];
-        if (i < n && j + 1 < n) w |= (word)pair[i * n + j + 1] << 16;
+        if (i < n && j < n) w = row[8 * k];
+        if (i < n && j + 1 < n) w |= (word)row[8 * k + 1] << 16;
         signs[r][k] = w;
         w &= 0x7fff7fffu;
         level[r] += low(w) * dz[k][2 * r] + high(w) * dz[k][2 * r + 1];
@@ -310,13 +319,14 @@ nar4tsp_attend_backward(const uint4* grad, const uint4* g, const float* of_ends,
           total[r] += x;
           of_target[k][c] += x;
           int j = 8 * k + 2 * at.t + c;
-          if (i < n && j < n) {
-            if (is_first)
-              of_slope += x * far[i * n + j];
-            else
-              pair[i * n + j] = pack(x, 0.0f);
-          }
+          if (i < n && j < n && !is_first) row[8 * k + c] = pack(x, 0.0f);
         }
+      if (is_first) {  // the gradient is zero beyond the last city
+        const float* distances = far + min(i, n - 1) * n;
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+          of_slope += dz[k / 2][2 * r + k % 2] * distances[min(k / 2 * 8 + 2 * at.t + k % 2, n - 1)];
+      }
       total[r] = over_row(total[r]);
       if (at.t == 0 && i < n) by_source[i] = total[r];
     }

@@ -19,7 +19,7 @@ FILE = "nar4tsp_attention.cu"
 FORWARD, BACKWARD = (
     {n: Kernel(FILE, name, warps=8, shared=besides + HEADS * n * n) for n in (50, 64)}
     for name, besides in (
-        ("nar4tsp_attend", 2 * TABLE + 4 * 1280),
+        ("nar4tsp_attend", 2 * TABLE + 4 * 1312),
         ("nar4tsp_attend_backward", 2 * TABLE + 4 * 6792),
     )
 )
