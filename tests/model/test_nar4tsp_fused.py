@@ -18,6 +18,7 @@ from georoutenet.model.nar4tsp import Nar4Tsp
 
 pytest.importorskip("triton", reason="Triton is not installed")
 from test_nar4tsp_layer_cuda import OnTheCpu, emulate_nodes, plain_head
+from test_nar4tsp_triton import off
 
 from georoutenet.model import nar4tsp_fused, nar4tsp_triton
 
@@ -45,6 +46,42 @@ def test_distances(n: int, k: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("n", "k"), [(2, 10), (11, 10), (50, 10), (64, 31), (200, 10)])
 def test_distances_on_the_device(n: int, k: int) -> None:
     check_distances(3, n, k, "cuda")
+
+
+@pytest.mark.gpu
+def test_repeats_bit_for_bit() -> None:
+    """Nothing is read before it is there: the start attention has a stream of its own."""
+    if not nar4tsp_fused.fits(PolicyConfig(encoder="nar4tsp"), 50, "cuda", torch.bfloat16):
+        pytest.skip("no such kernels on this device")
+    torch.manual_seed(0)
+    encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
+    coords = torch.rand(64, 50, 2, device="cuda")
+    parameters = list(encoder.parameters())
+
+    def run() -> list[Tensor]:
+        start, logits = encoder.from_batch(coords, torch.bfloat16, fused=True)
+        loss = start[:, 0].sum() + logits.log_softmax(2).diagonal(dim1=1, dim2=2).sum()
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return [start, logits, *(gradient for gradient in found if gradient is not None)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        eager = run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    graph.replay()
+    once = [value.clone() for value in captured]
+    for _ in range(20):
+        graph.replay()
+        for one, other in zip(once, captured, strict=True):
+            assert torch.equal(one, other)
+    # A bias that the norms take out again has a gradient of rounding errors alone.
+    least = 1e-2 * max(gradient.norm().item() for gradient in eager[2:])
+    for one, other in zip(once, eager, strict=True):
+        assert off(one, other.double(), least) < 1e-2
 
 
 def plain_layer(

@@ -271,12 +271,16 @@ def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> 
     x, scale, _, weight, source, target, _, score = inputs
     p, out_scale, out_offset, _, moments = output
     ctx.save_for_backward(x, scale, weight, source, target, score, p, out_scale, out_offset, moments)
+    ctx.set_materialize_grads(False)  # what only the backward pass reads has no gradient
 
 
-def _gradient(
-    ctx: Any, grad: Tensor, grad_scale: Tensor, grad_offset: Tensor, grad_scores: Tensor, _: Any
-) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     x, scale, weight, source, target, score, p, out_scale, out_offset, moments = ctx.saved_tensors
+    scores = p.new_empty((len(p), score.shape[1], *p.shape[1:3])) if grads[3] is None else grads[3]
+    grad, grad_scale, grad_offset, grad_scores = (
+        torch.zeros_like(output) if given is None else given
+        for given, output in zip(grads[:4], (p, out_scale, out_offset, scores), strict=True)
+    )
     slope, level, scaled, dgamma, dscore = torch.ops.georoutenet.nar4tsp_edge_norm_backward(
         p, grad_scores, grad_scale, grad_offset, score, out_scale, out_offset, moments
     )
