@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from georoutenet.errors import InputError
 from georoutenet.instance import Instance, normalize
-from georoutenet.model import fused
+from georoutenet.model import dense_cpu, fused
 from georoutenet.model.all_pairs import all_pairs
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
@@ -100,6 +100,10 @@ class Policy(nn.Module):
         if ONE_SET and torch.is_grad_enabled() and isinstance(self.encoder, GeoRouteNet):
             distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))  # (B, n, n)
             return all_pairs(self.encoder, coords, distance, self._near(places, width), dtype)
+        if not torch.is_grad_enabled() and dense_cpu.fits(self.encoder, coords, dtype):
+            assert isinstance(self.encoder, GeoRouteNet)
+            distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))
+            return dense_cpu.dense(self.encoder, coords, distance, self._near(places, width))
         states, logits = self._nodes(coords, width), []
         for rows in self._row_blocks(coords, coords.shape[1]):
             distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)

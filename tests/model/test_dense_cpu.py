@@ -1,0 +1,84 @@
+"""Dense scores in blocks with compiled kernels against the two towers in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from georoutenet.model import Policy, PolicyConfig, dense_cpu
+from georoutenet.model import dense_numba as kernels
+
+
+def make(**settings: object) -> Policy:
+    torch.manual_seed(3)
+    config = PolicyConfig.from_dict({"hidden": 32, "heads": 4, "layers": 3, "neighbors": 5, **settings})
+    policy = Policy(config).eval()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return policy
+
+
+def cities(batch: int, n: int) -> Tensor:
+    """Random instances, and as the last a grid full of ties."""
+    torch.manual_seed(n)
+    coords = torch.rand(batch, n, 2)
+    coords[-1] = torch.stack((torch.arange(n) % 4, torch.arange(n) // 4), -1) / 4
+    return coords
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("n", [2, 3, 12, 31, 60])
+@pytest.mark.parametrize("settings", [{}, {"layers": 1}, {"unit": "density", "reach": 0.4}])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_scores_are_those_of_the_two_towers(
+    n: int, settings: dict[str, object], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, coords, kept = make(**settings), cities(2, n), torch.get_num_threads()
+    expected = policy(coords)  # too few cities for kernels
+    monkeypatch.setattr(dense_cpu, "FEWEST", 1)
+    monkeypatch.setattr(dense_cpu, "BLOCK", 64)
+    torch.set_num_threads(threads)
+    try:
+        found = policy(coords)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(kept)
+    assert not torch.equal(found.logits, expected.logits)
+    for mine, value in ((found.start, expected.start), (found.logits, expected.logits)):
+        torch.testing.assert_close(mine, value, rtol=0, atol=3e-6 * max(1.0, value.abs().max().item()))
+
+
+def test_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, coords = make(), torch.rand(1, 100, 2)
+    assert dense_cpu.fits(policy.encoder, coords, torch.float32)
+    assert not dense_cpu.fits(policy.encoder, coords[:, :50], torch.float32)
+    assert not dense_cpu.fits(policy.encoder, torch.rand(1, 300, 2), torch.float32)
+    assert not dense_cpu.fits(policy.encoder, coords, torch.bfloat16)
+    assert not dense_cpu.fits(policy.encoder, coords.double(), torch.float64)
+    assert not dense_cpu.fits(Policy(PolicyConfig(encoder="nar4tsp")).encoder, coords, torch.float32)
+    monkeypatch.setattr(dense_cpu, "dense", None)
+    policy.dense(coords)  # with gradients
+
+
+@torch.no_grad()
+def test_exponential() -> None:
+    x = np.concatenate((np.linspace(-86.9, 86.9, 4001), [0.0, -0.0, 1e-30])).astype(np.float32)
+    found = np.array([kernels.exponential(value) for value in x])
+    np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=3e-7)
+    beyond = np.array([kernels.exponential(np.float32(value)) for value in (-1000.0, 1000.0)])
+    np.testing.assert_allclose(beyond, np.exp([-87.0, 87.0]), rtol=1e-6)
+
+
+@torch.no_grad()
+def test_as_precise_as_the_two_towers() -> None:
+    policy, coords = make(), cities(2, 91)
+    exact = make().double()(coords.double())  # in float64 there are no kernels
+    assert dense_cpu.fits(policy.encoder, coords, torch.float32)
+    found = policy(coords)
+    for mine, value in ((found.start, exact.start), (found.logits, exact.logits)):
+        torch.testing.assert_close(
+            mine.double(), value, rtol=0, atol=3e-6 * max(1.0, value.abs().max().item())
+        )
