@@ -97,11 +97,11 @@ def main() -> None:
     native.fits = fits
 
     one, square = normal(d, dtype=torch.float32), normal(d, d) * d**-0.5
-    maps = [square] * 3 + [square.float()] * 3
+    maps = torch.stack([square] * 3)
     of_ends = ends.expand(heads, -1, -1).contiguous()
-    layer = (source, of_ends, *attended[2:], target, one, one, one, *maps)
+    layer = (source, of_ends, *attended[2:], target, one, one, one, maps, maps, *maps.float())
     state, *_, kept, y, norm = nar4tsp_nodes_cuda.node_layer(*layer)
-    back = (*[target] * 4, source, of_ends, distance, *[square] * 3, state, kept, y, norm, False)
+    back = (*[target] * 4, source, of_ends, distance, maps, state, kept, y, norm, False)
     table.measure("nodes forward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer(*layer))
     table.measure("nodes backward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer_backward(*back))
 

@@ -32,29 +32,27 @@ def compare_nodes(batch: int, n: int, device: str, *, first: bool, last: bool) -
         "gamma": ((d,), wide),
         "beta": ((d,), wide),
         "bias": ((d,), wide),
-        "source": ((d, d), narrow),
-        "target": ((d, d), narrow),
-        "node": (none if last else (d, d), narrow),
+        "maps": ((2 if last else 3, d, d), narrow),
     }
     low = {name: torch.randn(shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
     low["h"] += 3 * torch.randn(d, device=device).to(narrow)  # the norm has a mean to take out
-    for name in ("source", "target", "node"):
-        low[name] *= d**-0.5
+    low["maps"] *= d**-0.5
     points = torch.rand(batch, n, 2, device=device)
     distance = torch.cdist(points, points)
     reach = distance.sort().values[:, :, min(3, n - 1)]
     exact = {name: value.double() for name, value in low.items()}
-    stored = {name: low[name].float().requires_grad_() for name in ("source", "target", "node")}
+    stored = low["maps"].float().requires_grad_()
     for inputs in (low, exact):
         for name, value in inputs.items():
-            value.requires_grad_(inputs is exact or name not in stored)
+            value.requires_grad_(inputs is exact or name != "maps")
 
     def run(layer: object, inputs: dict[str, Tensor], *weights: Tensor) -> list[Tensor]:
         before, after = list(inputs.values())[:5], list(inputs.values())[5:]
         dtype = inputs["slope"].dtype
         return list(layer(*before, distance.to(dtype), reach.to(dtype), *after, *weights)[:4])  # type: ignore[operator]
 
-    found = run(nar4tsp_nodes_cuda.node_layer, low, *stored.values())
+    weights = [*stored, *[stored.new_empty(0)] * (3 - len(stored))]
+    found = run(nar4tsp_nodes_cuda.node_layer, low, low["maps"].mT.contiguous(), *weights)
     wanted = run(nar4tsp_nodes_cuda.node_layer_reference, exact)
     weights = [torch.randn_like(value) for value in wanted]
     for results in (found, wanted):
@@ -67,8 +65,7 @@ def compare_nodes(batch: int, n: int, device: str, *, first: bool, last: bool) -
         unused = (name == "slope" and not first) or exact[name].numel() == 0
         if unused:
             continue
-        mine = stored.get(name, low[name]).grad
-        results[name] = off(mine, exact[name].grad)
+        results[name] = off((stored if name == "maps" else low[name]).grad, exact[name].grad)
     return results
 
 

@@ -59,7 +59,6 @@ class Ahead(NamedTuple):
     h: Tensor  # the first node states (B, n, d), and what the first layer attends to
     g: Tensor
     s: Tensor  # (B, d)
-    maps: list[Tensor]  # the weights of every `Layer.maps`
     scores: Tensor  # (L, d, H), `Nar4Tsp.edge_scores`
     slope: Tensor  # (H,), for the first layer's distances
     constants: Tensor  # (L, H)
@@ -79,7 +78,6 @@ def begin(net: Nar4Tsp, coords: Tensor, dtype: torch.dtype) -> Ahead:
     )
     h = torch.bmm(places, both.expand(len(coords), -1, -1)).to(dtype)
     s = net.start["query"].expand(len(coords), -1).to(dtype)
-    maps = nar4tsp_triton.narrow([map.weight.detach() for layer in layers for map in layer.maps()], dtype)
     scores = net.wide_edge_scores()
     scale, constant = net.edge_input.weight.flatten(), net.edge_input.bias
     betas = torch.stack([constant, *(layer.edge_norm.bias for layer in layers[:-1])])
@@ -93,7 +91,6 @@ def begin(net: Nar4Tsp, coords: Tensor, dtype: torch.dtype) -> Ahead:
         h,
         layers[0].node(h),
         s,
-        maps,
         scores.to(dtype).contiguous(),
         (scale.unsqueeze(1) * scores[0]).sum(0),
         (betas.unsqueeze(2) * scores).sum(1),
@@ -107,13 +104,17 @@ def begin(net: Nar4Tsp, coords: Tensor, dtype: torch.dtype) -> Ahead:
 @torch.compiler.disable
 def all_pairs(net: Nar4Tsp, ahead: Ahead) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)``, with gradients."""
-    distance, reach, h, g, s, maps = ahead[:6]
-    none, dtype = h.new_empty(0), h.dtype
-    attentions = [layer.start_attention for layer in net.layers]
-    with beside(h), torch.no_grad():  # these kernels' gradients go to the stored weights
-        stored = [map.weight for part in attentions for map in nar4tsp_start_cuda.maps(part)]
-        of_starts = nar4tsp_triton.narrow(stored, dtype)
-        reserve(s)
+    distance, reach, h, g, s = ahead[:5]
+    none, dtype, attentions = h.new_empty(0), h.dtype, [layer.start_attention for layer in net.layers]
+    with torch.no_grad():  # the kernels' gradients go to the stored weights
+        stored = [map.weight for layer in net.layers for map in layer.maps()]
+        maps = h.new_empty((len(stored), *stored[0].shape))
+        torch._foreach_copy_(list(maps), stored)
+        with beside(h):
+            stored = [map.weight for part in attentions for map in nar4tsp_start_cuda.maps(part)]
+            of_starts = nar4tsp_triton.narrow(stored, dtype)
+            turned = maps.mT.contiguous()  # for the backward pass
+            reserve(s)
     scores, constants, ends, biases = (
         x.unbind(0) for x in (ahead.scores, ahead.constants, ahead.ends, ahead.biases)
     )
@@ -127,11 +128,11 @@ def all_pairs(net: Nar4Tsp, ahead: Ahead) -> tuple[Tensor, Tensor]:
             weight, bias = nar4tsp_vectors_cuda.fold(
                 layer.edge_self.weight, scale, offset, constant, biases[number], True
             )
-        of_source, of_target, of_next = (*maps[3 * number + 1 : 3 * number + 4], none)[:3]
+        three = slice(3 * number + 1, 3 * number + 4)  # the third is the next layer's, if there is one
         next_weight = none if is_last else net.layers[number + 1].node.weight
         h, source, target, g, *_ = nar4tsp_nodes_cuda.node_layer(
             g, ends[number], *share, constants[number], distance, reach, h,
-            layer.node_norm.weight, layer.node_norm.bias, bias, of_source, of_target, of_next,
+            layer.node_norm.weight, layer.node_norm.bias, bias, maps[three], turned[three],
             layer.edge_source.weight, layer.edge_target.weight, next_weight,
         )  # fmt: skip
         with beside(h):
@@ -155,4 +156,5 @@ def all_pairs(net: Nar4Tsp, ahead: Ahead) -> tuple[Tensor, Tensor]:
     weight, bias = nar4tsp_vectors_cuda.fold(first.weight, scale, offset, constant, first.bias, False)
     logits = nar4tsp_triton.edge_head(x, weight, bias, last.weight[0], last.bias)
     rejoin(s)
+    reserve(turned)
     return s, logits

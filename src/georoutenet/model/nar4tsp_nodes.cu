@@ -42,19 +42,19 @@ nar4tsp_node_norm(const float* parts, const float* gamma, const float* beta, flo
 #endif
 
 #ifdef NAR4TSP_NODE_MAPS_WARPS
-// The normalized state (rows, 128), and its maps: half of source's, half of target's with the bias, and if maps = 3 node's.
+// The normalized state (rows, 128), and its maps by weights (maps, 128, 128): half of source's, half of target's with the
+// bias, and if maps = 3 node's.
 // A block has one map and a part of the rows. Shared memory: a matrix, and three vectors.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_NODE_MAPS_WARPS * 32, 1)
-nar4tsp_node_maps(const uint4* y, const float* norm, const unsigned short* of_source, const unsigned short* of_target,
-                  const unsigned short* of_node, const float* bias, uint4* state, uint4* source, uint4* target,
-                  uint4* node, int rows, int maps) {
+nar4tsp_node_maps(const uint4* y, const float* norm, const unsigned short* weights, const float* bias, uint4* state,
+                  uint4* source, uint4* target, uint4* node, int rows, int maps) {
   extern __shared__ uint4 shared[];
   Lane at;
   int map = blockIdx.x % maps, part = blockIdx.x / maps, parts = gridDim.x / maps, warp = threadIdx.x / 32;
   float* vectors = (float*)(shared + FRAGMENTS);  // scale, offset, bias
   for (int k = threadIdx.x; k < 3 * WIDTH; k += NAR4TSP_NODE_MAPS_WARPS * 32)
     vectors[k] = k < 2 * WIDTH ? norm[SCALE * WIDTH + k] : map == 1 ? bias[k - 2 * WIDTH] : 0.0f;
-  fill(shared, map == 0 ? of_source : map == 1 ? of_target : of_node);
+  fill(shared, weights + map * WIDTH * WIDTH);
   publish();
   __syncthreads();
   Matrix matrix = matrix_in(shared);
@@ -94,20 +94,18 @@ nar4tsp_node_maps(const uint4* y, const float* norm, const unsigned short* of_so
 
 #ifdef NAR4TSP_NODE_MAPS_BACKWARD_WARPS
 constexpr int LINE = WIDTH / 8 + 1;  // of a row of the warp's tile, in 16 bytes: one more than there are
-// From `grad`, what comes to the state besides its maps, and the gradients of the maps (rows, 128): of_state (rows, 128),
-// and by block parts (blocks, 3, 128), the sums over rows of it, of it times the normalized y, and of of_target.
+// From `grad`, what comes to the state besides its maps, the gradients of the maps (rows, 128), and their weights from the
+// other side, turned (maps, 128 in, 128 out): of_state (rows, 128), and by block parts (blocks, 3, 128), the sums over rows
+// of it, of it times the normalized y, and of of_target.
 // Shared memory: `maps` matrices, and 16 LINE of 16 bytes a warp.
 extern "C" __global__ void __launch_bounds__(NAR4TSP_NODE_MAPS_BACKWARD_WARPS * 32, 1)
 nar4tsp_node_maps_backward(const uint4* grad, const uint4* of_source, const uint4* of_target, const uint4* of_node,
-                           const uint4* y, const float* norm, const unsigned short* source,
-                           const unsigned short* target, const unsigned short* node, uint4* of_state, float* parts,
-                           int rows, int maps) {
+                           const uint4* y, const float* norm, const unsigned short* turned, uint4* of_state,
+                           float* parts, int rows, int maps) {
   extern __shared__ uint4 shared[];
   Lane at;
   int warp = threadIdx.x / 32;
-  fill_transposed(shared, source);
-  fill_transposed(shared + FRAGMENTS, target);
-  if (maps > 2) fill_transposed(shared + 2 * FRAGMENTS, node);
+  for (int map = 0; map < maps; map++) fill(shared + map * FRAGMENTS, turned + map * WIDTH * WIDTH);
   publish();
   __syncthreads();
   uint4* lines = shared + maps * FRAGMENTS + warp * 16 * LINE;

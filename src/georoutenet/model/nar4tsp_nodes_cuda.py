@@ -45,42 +45,40 @@ def fits(n: int, hidden: int, heads: int, device: str, dtype: torch.dtype) -> bo
 
 def node_layer_reference(
     g: Tensor, of_ends: Tensor, of_edge: Tensor, slope: Tensor, constant: Tensor, distance: Tensor,
-    reach: Tensor, h: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, source: Tensor, target: Tensor,
-    node: Tensor,
+    reach: Tensor, h: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, maps: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """``h'`` and its three maps, of which the last is empty if ``node`` is.
+    """``h'`` and its three maps, of which the last is empty if there are but two weights.
 
     First the arguments of `nar4tsp_attention_triton.attention_reference`, the ends' by head; then the states,
-    the norm's parameters, the target's bias, and the weights.
+    the norm's parameters, the target's bias, and the weights ``(3, d, d)`` or ``(2, d, d)``.
     """
     from georoutenet.model.nar4tsp_attention_triton import attention_reference
 
     y = h + attention_reference(g, of_ends, of_edge, slope, constant, distance, reach)
     state = functional.batch_norm(y.flatten(0, 1), None, None, gamma, beta, training=True).view_as(y)
-    ends = functional.linear(state, source) / 2, functional.linear(state, target, bias) / 2
-    return state, *ends, functional.linear(state, node) if node.numel() else node
+    ends = functional.linear(state, maps[0]) / 2, functional.linear(state, maps[1], bias) / 2
+    return state, *ends, functional.linear(state, maps[2]) if len(maps) > 2 else state.new_empty(0)
 
 
 @torch.library.custom_op("georoutenet::nar4tsp_node_layer", mutates_args=())
 def node_layer(
     g: Tensor, of_ends: Tensor, of_edge: Tensor, slope: Tensor, constant: Tensor, distance: Tensor,
-    reach: Tensor, h: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, source: Tensor, target: Tensor,
-    node: Tensor, source_weight: Tensor, target_weight: Tensor, node_weight: Tensor,
+    reach: Tensor, h: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, maps: Tensor, turned: Tensor,
+    source_weight: Tensor, target_weight: Tensor, node_weight: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Arguments and results as `node_layer_reference`; the gradients of the weights, which are given in
-    bfloat16, go to those stored in float32, which follow. The last three results are for the backward pass:
-    attention's weights, ``y``, and mean, 1 / deviation, scale and offset of the norm."""
+    """Arguments and results as `node_layer_reference`; the weights are in bfloat16, also turned (``maps.mT``,
+    contiguous), and their gradients go to those stored in float32, which follow. The last three results are
+    for the backward pass: attention's weights, ``y``, and the norm's mean, 1 / deviation, scale, offset."""
     inputs = [x.contiguous() for x in (g, of_ends, of_edge, slope, constant, distance, reach, h)]
     batch, n, d = h.shape
     y, weights, parts = nar4tsp_attention_cuda.forward_pass(*inputs)
     norm = gamma.new_empty((4, d))
     NORM(parts, gamma, beta, norm, batch, n, blocks=BLOCKS)
-    maps = 3 if node.numel() else 2
     state, of_source, of_target = (torch.empty_like(y) for _ in range(3))
-    of_node = torch.empty_like(y) if node.numel() else y.new_empty(0)
+    of_node = torch.empty_like(y) if len(maps) > 2 else y.new_empty(0)
     MAPS(
-        y, norm, source, target, node, bias.contiguous(), state, of_source, of_target, of_node,
-        batch * n, maps, blocks=max(1, MAPS.count((y,)) // maps) * maps,
+        y, norm, maps.contiguous(), bias.contiguous(), state, of_source, of_target, of_node, batch * n,
+        len(maps), blocks=max(1, MAPS.count((y,)) // len(maps)) * len(maps),
     )  # fmt: skip
     return state, of_source, of_target, of_node, weights, y, norm
 
@@ -88,8 +86,7 @@ def node_layer(
 @torch.library.custom_op("georoutenet::nar4tsp_node_layer_backward", mutates_args=())
 def node_layer_backward(
     grad: Tensor, of_source: Tensor, of_target: Tensor, of_node: Tensor, g: Tensor, of_ends: Tensor,
-    distance: Tensor, source: Tensor, target: Tensor, node: Tensor, state: Tensor, weights: Tensor, y: Tensor,
-    norm: Tensor, is_first: bool,
+    distance: Tensor, turned: Tensor, state: Tensor, weights: Tensor, y: Tensor, norm: Tensor, is_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of ``g``, ``h`` and the edge's share (empty if ``is_first``); by head ``(H, 2 + 2 d / H)``
     those of constant, slope and ends; ``(3, d)`` of gamma, beta and bias; and of the weights."""
@@ -97,11 +94,11 @@ def node_layer_backward(
         x.contiguous() for x in (grad, of_source, of_target, of_node, g, of_ends, distance)
     )
     batch, n, d = y.shape
-    rows, maps, ends = batch * n, 3 if node.numel() else 2, (of_source, of_target, of_node)
+    rows, maps, ends = batch * n, len(turned), (of_source, of_target, of_node)
     of_state, blocks = torch.empty_like(y), min(MAPS_BACKWARD.count((y,)), -(-rows // 16))
     parts = norm.new_empty((blocks, 3, d))
     MAPS_BACKWARD(
-        grad, *ends, y, norm, source, target, node, of_state, parts, rows, maps, blocks=blocks
+        grad, *ends, y, norm, turned.contiguous(), of_state, parts, rows, maps, blocks=blocks
     )  # fmt: skip
     gradients, factors = norm.new_empty((3, d)), norm.new_empty((3, d))
     NORM_BACKWARD(parts, norm, gradients, factors, blocks, rows, blocks=BLOCKS)
@@ -118,10 +115,10 @@ def node_layer_backward(
 
 @node_layer.register_fake
 def _(g: Tensor, of_ends: Tensor, of_edge: Tensor, slope: Tensor, constant: Tensor, *rest: Tensor) -> Any:
-    gamma, node = rest[3], rest[8]
+    gamma, maps = rest[3], rest[6]
     batch, n, d = g.shape
     states = [g.new_empty(g.shape) for _ in range(3)]
-    of_node = g.new_empty(g.shape if node.numel() else 0)
+    of_node = g.new_empty(g.shape if len(maps) > 2 else 0)
     weights, norm = g.new_empty((batch, len(constant), n, n)), gamma.new_empty((4, d))
     return *states, of_node, weights, g.new_empty(g.shape), norm
 
@@ -129,27 +126,26 @@ def _(g: Tensor, of_ends: Tensor, of_edge: Tensor, slope: Tensor, constant: Tens
 @node_layer_backward.register_fake
 def _(
     grad: Tensor, of_source: Tensor, of_target: Tensor, of_node: Tensor, g: Tensor, of_ends: Tensor,
-    distance: Tensor, source: Tensor, target: Tensor, node: Tensor, state: Tensor, weights: Tensor, y: Tensor,
-    norm: Tensor, is_first: bool,
+    distance: Tensor, turned: Tensor, state: Tensor, weights: Tensor, y: Tensor, norm: Tensor, is_first: bool,
 ) -> Any:  # fmt: skip
     heads, d = weights.shape[1], g.shape[2]
     of_edge = weights.new_empty(0 if is_first else weights.shape)
     by_head, gradients = norm.new_empty((heads, 2 + of_ends[0].numel())), norm.new_empty((3, d))
-    of_maps = norm.new_empty((3 if node.numel() else 2, d, d))
+    of_maps = norm.new_empty((len(turned), d, d))
     return g.new_empty(g.shape), g.new_empty(g.shape), of_edge, by_head, gradients, of_maps
 
 
 def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    g, of_ends, of_edge, _, _, distance, _, _, _, _, _, source, target, node, *_ = inputs
+    g, of_ends, of_edge, _, _, distance, _, _, _, _, _, _, turned, *_ = inputs
     state, _, _, _, weights, y, norm = output
-    ctx.save_for_backward(g, of_ends, distance, source, target, node, state, weights, y, norm)
+    ctx.save_for_backward(g, of_ends, distance, turned, state, weights, y, norm)
     ctx.is_first = of_edge.numel() == 0
     ctx.set_materialize_grads(False)  # what only the backward pass reads has no gradient
 
 
 def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    of_ends, node, state = (ctx.saved_tensors[k] for k in (1, 5, 6))
-    shapes = (state, state, state, state if node.numel() else node)
+    of_ends, turned, state = (ctx.saved_tensors[k] for k in (1, 3, 4))
+    shapes = (state, state, state, state if len(turned) > 2 else state.new_empty(0))
     grad, of_source, of_target, of_node = (
         torch.zeros_like(shape) if given is None else given
         for given, shape in zip(grads[:4], shapes, strict=True)
@@ -160,7 +156,7 @@ def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     ends = by_head[:, 2:].view_as(of_ends)
     pairs = (None, by_head[:, 1]) if ctx.is_first else (of_edge, None)
     stored = (*of_maps, *[None] * (3 - len(of_maps)))
-    return of_g, ends, *pairs, by_head[:, 0], None, None, of_h, *gradients, None, None, None, *stored
+    return of_g, ends, *pairs, by_head[:, 0], None, None, of_h, *gradients, None, None, *stored
 
 
 node_layer.register_autograd(_gradient, setup_context=_setup)
