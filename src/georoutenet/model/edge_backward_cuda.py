@@ -57,9 +57,9 @@ def plan(batch: int, m: int, n: int, blocks: int) -> Plan:
     return min(plans, key=lambda p: (-(-batch * p.parts // blocks) * (p.stages() + 1 / 3), p.parts, p.bands))
 
 
-def fits(e: Tensor, kernel: Kernel = GRADIENTS) -> bool:
-    """Whether the kernel takes these states."""
-    return MERGED and native.hopper(e.device) and native.fits(e, kernel)
+def fits(e: Tensor, *kernels: Kernel) -> bool:
+    """Whether the kernel, or these ones, takes these states."""
+    return MERGED and native.hopper(e.device) and native.fits(e, *(kernels or (GRADIENTS,)))
 
 
 def backward_pass(

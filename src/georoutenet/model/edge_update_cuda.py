@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from georoutenet.model import native
+from georoutenet.model import edge_backward_cuda, native
 from georoutenet.model.native import MATRIX, TILE, Kernel
 
 # As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
@@ -26,8 +26,9 @@ def _backward_kernel(e: Tensor) -> Kernel:
 
 
 def fits(e: Tensor) -> bool:
-    """Whether the kernels take these states."""
-    return native.fits(e, FORWARD, _backward_kernel(e))
+    """Whether the kernels take these states, this backward pass or `edge_backward_cuda`'s."""
+    in_one = edge_backward_cuda.fits(e, FORWARD, edge_backward_cuda.GRADIENTS)
+    return in_one or native.fits(e, FORWARD, _backward_kernel(e))
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:

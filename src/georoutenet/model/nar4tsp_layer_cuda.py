@@ -45,9 +45,10 @@ def _backward_kernel(device: torch.device, *, is_first: bool) -> Kernel:
 def fits(states: Tensor, heads: int) -> bool:
     """Whether the kernels take such states or projections."""
     forward = (FORWARD, FIRST_FORWARD, FINISH, SCORES)
-    sums = (SCORE_SUMS, NORM_BACKWARD, edge_sums_cuda.SUMS)
-    backward = [_backward_kernel(states.device, is_first=first) for first in (False, True)]
-    return heads <= HEADS and native.fits(states, *forward, *sums, *backward)
+    sums = (SCORE_SUMS, NORM_BACKWARD, edge_sums_cuda.SUMS, FIRST_BACKWARD)
+    in_one = heads <= HEADS and edge_backward_cuda.fits(states, *forward, *sums, GRADIENTS)
+    backward = _backward_kernel(states.device, is_first=False)
+    return in_one or (heads <= HEADS and native.fits(states, *forward, *sums, backward))
 
 
 def forward_pass(
