@@ -15,7 +15,13 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import nar4tsp_attention_triton, nar4tsp_nodes_cuda, nar4tsp_triton, native
+from georoutenet.model import (
+    nar4tsp_attention_triton,
+    nar4tsp_nodes_cuda,
+    nar4tsp_triton,
+    nar4tsp_vectors_cuda,
+    native,
+)
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.nar4tsp_attention_triton import attention, attention_backward
@@ -104,6 +110,19 @@ def main() -> None:
     back = (*[target] * 4, source, of_ends, distance, maps, state, kept, y, norm, False)
     table.measure("nodes forward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer(*layer))
     table.measure("nodes backward", "CUDA", lambda: nar4tsp_nodes_cuda.node_layer_backward(*back))
+
+    starts, folded = normal(batch, d, dtype=torch.float32), (square.float(), one, one, one)
+    of_starts, start_moments = nar4tsp_vectors_cuda.start_norm(starts, one, one)
+    small: dict[str, Callable[[], object]] = {
+        "fold": lambda: nar4tsp_vectors_cuda.fold(*folded, one, True),
+        "fold backward": lambda: nar4tsp_vectors_cuda.fold_backward(square, one, *folded),
+        "start norm": lambda: nar4tsp_vectors_cuda.start_norm(starts, one, one),
+        "start norm backward": lambda: nar4tsp_vectors_cuda.start_norm_backward(
+            of_starts, starts, one, start_moments
+        ),
+    }
+    for name, call in small.items():
+        table.measure(name, "CUDA", call)
 
     encoder = Nar4Tsp(PolicyConfig(encoder="nar4tsp")).cuda()
     coords = torch.rand(batch, n, 2, device="cuda")

@@ -19,6 +19,19 @@ __device__ __forceinline__ float over_lines(float* shared, int count, Read read)
   return sum;
 }
 
+// As `fill`, all of it on its way at a time: it is there for all after `arrived`.
+__device__ __forceinline__ void fetch(uint4* fragments, const unsigned short* weight) {
+  for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {
+    int lane = k % 32, c = k / 32 % 4, q = k / 128;
+    copy16(fragments + k, weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+  }
+}
+__device__ __forceinline__ void arrived() {
+  commit_copies();
+  wait_for_copies();
+  __syncthreads();
+}
+
 #ifdef NAR4TSP_NODE_NORM_WARPS
 constexpr float EPSILON = 1e-5f;
 // From parts (batch, 2, 128), each instance's mean of `size` numbers and their squared distances from it: norm.
@@ -54,9 +67,8 @@ nar4tsp_node_maps(const uint4* y, const float* norm, const unsigned short* weigh
   float* vectors = (float*)(shared + FRAGMENTS);  // scale, offset, bias
   for (int k = threadIdx.x; k < 3 * WIDTH; k += NAR4TSP_NODE_MAPS_WARPS * 32)
     vectors[k] = k < 2 * WIDTH ? norm[SCALE * WIDTH + k] : map == 1 ? bias[k - 2 * WIDTH] : 0.0f;
-  fill(shared, weights + map * WIDTH * WIDTH);
-  publish();
-  __syncthreads();
+  fetch(shared, weights + map * WIDTH * WIDTH);
+  arrived();
   Matrix matrix = matrix_in(shared);
   uint4* out = map == 0 ? source : map == 1 ? target : node;
   float factor = map < 2 ? 0.5f : 1.0f;
@@ -105,9 +117,8 @@ nar4tsp_node_maps_backward(const uint4* grad, const uint4* of_source, const uint
   extern __shared__ uint4 shared[];
   Lane at;
   int warp = threadIdx.x / 32;
-  for (int map = 0; map < maps; map++) fill(shared + map * FRAGMENTS, turned + map * WIDTH * WIDTH);
-  publish();
-  __syncthreads();
+  for (int map = 0; map < maps; map++) fetch(shared + map * FRAGMENTS, turned + map * WIDTH * WIDTH);
+  arrived();
   uint4* lines = shared + maps * FRAGMENTS + warp * 16 * LINE;
   // Of sums over rows a thread has features 4 lane to 4 lane + 3.
   float sums[3][4] = {};
