@@ -69,6 +69,20 @@ def test_sample_numba_equals_reference(batch: int, n: int, ties: bool) -> None:
     torch.testing.assert_close(fast.log_probabilities, slow.log_probabilities, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3])
+@pytest.mark.parametrize("spread", [10.0, 60.0])
+def test_samples_of_sharp_scores_equal_reference(samples: int, spread: float) -> None:
+    """Rows in which what is left is worth far less, or far more, than what the last step chose."""
+    scores = example(3, 40)
+    generator = torch.Generator().manual_seed(5)
+    level = 500 * torch.randn(3, 40, 1, generator=generator)  # of a row: it changes no probability
+    scores = Scores(scores.start, spread * scores.logits + level)
+    fast = sample(scores, samples, seed=3, backend="numba")
+    slow = sample(scores, samples, seed=3, backend="reference")
+    assert (fast.tours == slow.tours).all()
+    torch.testing.assert_close(fast.log_probabilities, slow.log_probabilities, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("backend", ["numba", "reference"])
 def test_log_probabilities_are_the_replayed_ones(backend: str) -> None:
     scores = example(3, 20)
@@ -220,6 +234,15 @@ def test_draw_never_takes_a_forbidden_city_even_at_the_top_of_the_range() -> Non
         1,
     ]
     assert draw(rows, lanes(targets), torch.zeros(2, dtype=torch.float64)).tolist() == [0, 1]
+
+
+def test_a_draw_that_rounding_left_open_is_walked_city_by_city() -> None:
+    from georoutenet.decode.numba_tours import _walk
+
+    words = np.array([0b1011 | 1 << 16 | 1 << 17], np.uint64)
+    weights = np.array([1.0, 0.0, 9.0, 1.0, *[9.0] * 12, 1.0, 1.0], np.float32)
+    found = [_walk(weights, 0, 18, words, 0, share) for share in (0.0, 0.3, 0.6, 0.99, 1.0)]
+    assert found == [0, 16, 17, 3, 3]
 
 
 def test_draws_pass_the_cities_lane_by_lane() -> None:

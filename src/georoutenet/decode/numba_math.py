@@ -43,6 +43,13 @@ def uniform(key: Any, step: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def short_uniform(key: Any, step: int) -> Any:
+    """The first 24 bits of ``uniform``, as float32."""
+    bits = mix(key + uint64(step + 1) * _GOLDEN) >> uint64(40)
+    return np.float32(np.int32(bits)) * np.float32(2.0**-24)
+
+
+@njit(cache=True, nogil=True)
 def has_nan(row: Any) -> bool:
     for j in range(row.shape[0]):  # noqa: SIM110 (compiled code)
         if math.isnan(row[j]):

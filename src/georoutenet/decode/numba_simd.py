@@ -1,16 +1,18 @@
-"""Vector code for the CPU kernels: arg-max, exponentials and draws of a row, sixteen cities at a time.
+"""Vector code for the CPU kernels: arg-max, exponentials and draws of a row, many cities at a time.
 
 Compilers make no vector code of an arg-max, and of other loops over a row of 50 cities little more than its
-remainder. So these few operations are written as LLVM vectors, which every processor has in some width. A
-row's last sixteen cities are the last block, whatever it shares with the one before: nothing is left over,
-and rows need no padding. Arrays are flat, with the place where a row begins.
+remainder. So these few operations are written as LLVM vectors, which every processor has in some width.
+
+A row is given by the address of its first number. Whole blocks of ``WIDE`` cities are read: what lies
+behind a row must be readable, and is never open. Which cities are open is said by bits, 64 to a word, also
+by address.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -22,295 +24,315 @@ from georoutenet.decode.randomness import LANES
 
 intrinsic: Any = extending.intrinsic  # its type does not say what a call to the result looks like
 
-_I32, _I64, _F32, _F64 = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
-_INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
-_LONGS = ir.VectorType(_I64, LANES)
-_DOUBLES = ir.VectorType(_F64, LANES // 2)
-_INT_MAX = 2**31 - 1
+WIDE = 2 * LANES
+"""Cities of a block."""
+LEAST, SHIFT = -160.0, 110
+"""Weights are ``exp(x) * 2**SHIFT`` for x from ``LEAST`` to 0: all of the range of float32 is used."""
+HEAD = 2 * LANES
+"""Numbers before the running sums of a draw: zeros, then the sums up to each lane."""
 
-OPEN, CLOSED = np.float32(np.inf), np.float32(-np.inf)
-"""What a gate says of a city: a limit to its score."""
-ALLOWED, FORBIDDEN = -1, 0
-"""What a mask of integers says of a city: the bits that stay of its weight."""
+_I1, _I32, _I64, _F32, _F64 = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+
+# exp on [-ln 2 / 2, ln 2 / 2] with a relative error of at most 7.6e-8: the best polynomial of degree five.
+_POLYNOMIAL = (
+    1.0,
+    0.9999997019767761,
+    0.4999914765357971,
+    0.1666763722896576,
+    0.04189802333712578,
+    0.008290296420454979,
+)
 
 
-def _all(value: float, kind: Any) -> Any:
+def _long(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
+def _all(value: float, count: int, kind: Any = _F32) -> Any:
     """A vector that holds one constant."""
-    return ir.Constant(kind, [value] * kind.count)
+    number = float(np.float32(value)) if kind is _F32 else value
+    return ir.Constant(ir.VectorType(kind, count), [number] * count)
 
 
-def _spread(b: Any, value: Any, kind: Any) -> Any:
+def _spread(b: Any, value: Any, count: int) -> Any:
     """A vector that holds one value."""
-    nothing = ir.Constant(kind, ir.Undefined)
+    nothing = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
     single = b.insert_element(nothing, value, ir.Constant(_I32, 0))
-    return b.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(_I32, kind.count), [0] * kind.count))
+    return b.shuffle_vector(single, nothing, _all(0, count, _I32))
 
 
-def _call(b: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """An operation that LLVM knows by name."""
-    of = arguments[0].type
-    element = {_I32: "i32", _I64: "i64", _F32: "f32", _F64: "f64"}[of.element]
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    function = cgutils.get_or_insert_function(b.module, kind, f"llvm.{name}.v{of.count}{element}")
-    return b.call(function, arguments)
+def _place(b: Any, row: Any, index: Any, kind: Any) -> Any:
+    """Where the float32 with an index lies."""
+    return b.inttoptr(b.add(row, b.shl(index, _long(2))), kind.as_pointer())
 
 
-def _at(context: Any, b: Any, kind: Any, array: Any, index: Any, vector: Any) -> Any:
-    """Where a vector lies in an array."""
-    place = b.gep(context.make_array(kind)(context, b, array).data, [index])
-    return b.bitcast(place, vector.as_pointer())
+def _load(b: Any, row: Any, index: Any, count: int) -> Any:
+    return b.load(_place(b, row, index, ir.VectorType(_F32, count)), align=4)
 
 
-def _blocks(b: Any, n: Any, body: Callable[[Any], None]) -> None:
-    """Run ``body(first)`` for blocks that cover ``n`` cities; the last begins ``LANES`` before the end."""
-    size = ir.Constant(_I64, LANES)
-    last = b.sub(n, size)
-    with cgutils.for_range(b, b.sdiv(b.add(n, ir.Constant(_I64, LANES - 1)), size)) as loop:
-        first = b.mul(loop.index, size)
-        body(b.select(b.icmp_signed("<", first, last), first, last))
+def _store(b: Any, value: Any, row: Any, index: Any) -> None:
+    b.store(value, _place(b, row, index, value.type), align=4)
 
 
-@intrinsic
-def first_largest(typing: Any, scores: Any, at: Any, gate: Any, gate_at: Any, n: Any) -> Any:
-    """The lowest index of the largest float32 where the gate (float32) is ``OPEN``.
+def _opened(b: Any, bits: Any, first: Any, count: int) -> Any:
+    """Which of ``count`` cities are open; ``first`` is a multiple of that."""
+    place = b.add(bits, b.lshr(first, _long(3)))
+    word = b.load(b.inttoptr(place, ir.IntType(count).as_pointer()), align=count // 8)
+    return b.bitcast(word, ir.VectorType(_I1, count))
 
-    ``INT_MAX`` where a closer look is due: when nothing above ``FLOOR`` is open, and when the largest is
-    infinite or one is not a number. ``n`` is at least ``LANES``.
-    """
-    signature = types.int64(scores, types.int64, gate, types.int64, types.int64)
 
-    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        scores, at, gate, gate_at, n = given
-        kinds = signature.args
-        best = cgutils.alloca_once_value(b, _all(_single(FLOOR), _FLOATS))
-        where = cgutils.alloca_once_value(b, _all(_INT_MAX, _INTS))
+def _larger(b: Any, x: Any, y: Any) -> Any:
+    """The larger one; y where x is not a number."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
 
-        def body(first: Any) -> None:
-            x = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
-            limit = b.load(_at(context, b, kinds[2], gate, b.add(gate_at, first), _FLOATS), align=4)
-            x = b.select(b.fcmp_ordered("<", x, limit), x, limit)  # the limit for what is not a number
-            old = b.load(best)
-            better = b.fcmp_ordered(">", x, old)
-            lanes = ir.Constant(_INTS, list(range(LANES)))
-            index = b.add(_spread(b, b.trunc(first, _I32), _INTS), lanes)
-            b.store(b.select(better, x, old), best)
-            b.store(b.select(better, index, b.load(where)), where)
 
-        _blocks(b, n, body)
-        # The order of (score, lower index) as one integer for each lane: one reduction and not two.
-        bits = b.bitcast(b.fadd(b.load(best), _all(0.0, _FLOATS)), _INTS)  # -0 becomes 0
-        order = b.xor(bits, b.and_(b.ashr(bits, _all(31, _INTS)), _all(_INT_MAX, _INTS)))
-        order = b.shl(b.sext(order, _LONGS), _all(32, _LONGS))
-        keys = b.or_(order, b.zext(b.sub(_all(_INT_MAX, _INTS), b.load(where)), _LONGS))
-        top = _call(b, "vector.reduce.smax", _I64, keys)
-        index = b.sub(ir.Constant(_I64, _INT_MAX), b.and_(top, ir.Constant(_I64, 2**32 - 1)))
-        finite = b.icmp_signed("<", top, ir.Constant(_I64, int(OPEN.view(np.int32)) << 32))
-        return b.select(finite, index, ir.Constant(_I64, _INT_MAX))
+def _reduced(b: Any, x: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """All elements of a vector combined."""
+    while x.type.count > 1:
+        half = x.type.count // 2
+        orders = [ir.Constant(ir.VectorType(_I32, half), list(range(at, at + half))) for at in (0, half)]
+        x = combine(*(b.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), order) for order in orders))
+    return b.extract_element(x, ir.Constant(_I32, 0))
 
-    return signature, generate
+
+def _any(b: Any, found: Any) -> Any:
+    word = ir.IntType(found.type.count)
+    return b.icmp_unsigned("!=", b.bitcast(found, word), ir.Constant(word, 0))
+
+
+def _fused(b: Any, x: Any, y: Any, z: Any) -> Any:
+    kind = ir.FunctionType(x.type, [x.type] * 3)
+    return b.call(cgutils.get_or_insert_function(b.module, kind, f"llvm.fma.v{x.type.count}f32"), [x, y, z])
+
+
+def _blocks(b: Any, n: Any, body: Callable[[Any], None], *, down: bool = False) -> None:
+    """Run ``body(first)`` for the blocks that cover ``n`` cities."""
+    count = b.udiv(b.add(n, _long(WIDE - 1)), _long(WIDE))
+    with cgutils.for_range(b, count) as loop:
+        block = b.sub(b.sub(count, _long(1)), loop.index) if down else loop.index
+        body(b.mul(block, _long(WIDE)))
 
 
 @intrinsic
-def fetch(typing: Any, scores: Any, at: Any, n: Any) -> Any:
-    """Ask the memory for a row of float32 that is wanted soon."""
-    signature = types.void(scores, types.int64, types.int64)
+def address(typing: Any, array: Any) -> Any:
+    """Where an array's numbers begin."""
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        scores, at, n = given
+        return b.ptrtoint(context.make_array(signature.args[0])(context, b, given[0]).data, _I64)
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def keep(typing: Any, array: Any) -> Any:
+    """Keep an array up to here: Numba does not know that its address is in use."""
+    return types.void(array), lambda context, b, signature, given: context.get_dummy_value()
+
+
+@intrinsic
+def close(typing: Any, bits: Any, city: Any) -> Any:
+    """Close a city."""
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        bits, city = given
+        place = b.inttoptr(b.add(bits, b.shl(b.lshr(city, _long(6)), _long(3))), _I64.as_pointer())
+        bit = b.shl(_long(1), b.and_(city, _long(63)))
+        b.store(b.and_(b.load(place), b.not_(bit)), place)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def fetch(typing: Any, row: Any, n: Any) -> Any:
+    """Ask the memory for ``n`` float32 that are wanted soon."""
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        row, n = given
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
         how = [ir.Constant(_I32, value) for value in (0, 3, 1)]  # to read, to keep, data
 
         def body(first: Any) -> None:
-            place = _at(context, b, signature.args[0], scores, b.add(at, first), _FLOATS)
-            b.call(function, [b.bitcast(place, byte), *how])
+            for half in (0, LANES):
+                b.call(function, [b.bitcast(_place(b, row, b.add(first, _long(half)), _F32), byte), *how])
 
         _blocks(b, n, body)
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(types.int64, types.int64), generate
 
 
-class _Kind(NamedTuple):
-    """How exponentials are computed in a precision."""
+@intrinsic
+def first_largest(typing: Any, row: Any, bits: Any, n: Any) -> Any:
+    """The lowest open city with the largest score.
 
-    floats: Any
-    ints: Any
-    lowest: float  # exp is that of this number below it
-    digits: int  # of the significand, without the first
-    degree: int
-    ln2: tuple[float, float]  # high and low part: the products of the first with whole numbers are exact
+    -1 where a closer look is due: when nothing above ``FLOOR`` is open, or a score is not a number.
+    """
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        row, bits, n = given
+        floor = _all(FLOOR, WIDE)
+        best = cgutils.alloca_once_value(b, floor)
+        odd = cgutils.alloca_once_value(b, _all(0, WIDE, _I1))
+
+        def look(first: Any) -> None:
+            x = b.select(_opened(b, bits, first, WIDE), _load(b, row, first, WIDE), floor)
+            b.store(_larger(b, x, b.load(best)), best)
+            b.store(b.or_(b.load(odd), b.fcmp_unordered("uno", x, x)), odd)
+
+        _blocks(b, n, look)
+        top = _reduced(b, b.load(best), lambda x, y: _larger(b, x, y))
+        tops = _spread(b, top, WIDE)
+        city = cgutils.alloca_once_value(b, _long(-1))
+
+        def find(first: Any) -> None:
+            same = b.fcmp_ordered("==", _load(b, row, first, WIDE), tops)
+            same = b.and_(same, _opened(b, bits, first, WIDE))
+            lowest = b.zext(b.cttz(b.bitcast(same, ir.IntType(WIDE)), ir.Constant(_I1, 0)), _I64)
+            b.store(b.select(_any(b, same), b.add(lowest, first), b.load(city)), city)
+
+        _blocks(b, n, find, down=True)
+        clear = b.fcmp_ordered(">", top, ir.Constant(_F32, float(np.float32(FLOOR))))
+        clear = b.and_(clear, b.not_(_any(b, b.load(odd))))
+        return b.select(clear, b.load(city), _long(-1))
+
+    return types.int64(types.int64, types.int64, types.int64), generate
 
 
-_KINDS = {
-    types.float32: _Kind(_FLOATS, _INTS, -86.0, 23, 7, (0.693359375, math.log(2.0) - 0.693359375)),
-    types.float64: _Kind(
-        ir.VectorType(_F64, LANES),
-        _LONGS,
-        -700.0,
-        52,
-        13,
-        (6.93147180369123816490e-01, 1.90821492927058770002e-10),
-    ),
-}
-
-
-def _exponential(b: Any, x: Any, kind: _Kind) -> Any:
-    """exp of lanes at most 0 to a unit or two in the last place."""
+def _weights(b: Any, scores: Any, tops: Any, shift: int) -> Any:
+    """``exp(x) * 2**shift`` for x the scores minus ``tops``, at least ``LEAST`` and at most 0."""
+    count = scores.type.count
 
     def constant(value: float) -> Any:
-        return _all(_single(value) if kind.floats is _FLOATS else value, kind.floats)
+        return _all(value, count)
 
-    def fused(x: Any, y: Any, z: Any) -> Any:
-        return _call(b, "fma", kind.floats, x, y, z)
-
-    x = b.select(b.fcmp_ordered(">", x, constant(kind.lowest)), x, constant(kind.lowest))
-    shift = constant(1.5 * 2.0**kind.digits)  # adding it rounds: whole numbers are in the lowest bits
-    rounded = fused(x, constant(math.log2(math.e)), shift)
-    whole = b.fsub(rounded, shift)
-    rest = fused(whole, constant(-kind.ln2[0]), x)
-    rest = fused(whole, constant(-kind.ln2[1]), rest)
-    power = constant(1 / math.factorial(kind.degree))
-    for k in range(kind.degree - 1, -1, -1):
-        power = fused(power, rest, constant(1 / math.factorial(k)))
-    exponent = b.shl(b.bitcast(rounded, kind.ints), _all(kind.digits, kind.ints))
-    return b.bitcast(b.add(b.bitcast(power, kind.ints), exponent), kind.floats)
-
-
-def _single(value: float) -> float:
-    return float(np.float32(value))
+    x = b.fsub(_larger(b, scores, constant(FLOOR)), tops)
+    x = _larger(b, x, constant(LEAST))
+    x = b.select(b.fcmp_ordered("<", x, constant(0.0)), x, constant(0.0))
+    magic = constant(1.5 * 2.0**23)  # adding it rounds: whole numbers are in the lowest bits
+    rounded = _fused(b, x, constant(math.log2(math.e)), magic)
+    rest = _fused(b, b.fsub(rounded, magic), constant(-math.log(2.0)), x)
+    power = constant(_POLYNOMIAL[-1])
+    for coefficient in reversed(_POLYNOMIAL[:-1]):
+        power = _fused(b, power, rest, constant(coefficient))
+    ints = ir.VectorType(_I32, count)
+    exponent = b.shl(b.bitcast(rounded, ints), _all(23, count, _I32))
+    exponent = b.add(exponent, _all(shift << 23, count, _I32))
+    return b.bitcast(b.add(b.bitcast(power, ints), exponent), scores.type)
 
 
 @intrinsic
-def exponentials(typing: Any, scores: Any, at: Any, top: Any, n: Any, out: Any, out_at: Any) -> Any:
-    """``out[j] = exp(min(scores[j] - top, 0))`` in the precision of ``out``.
+def exponentials(typing: Any, row: Any, top: Any, n: Any, out: Any) -> Any:
+    """Weights ``exp(score - top) * 2**SHIFT`` to ``out``; whether a score is not a number.
 
-    Scores below ``FLOOR`` count as that. Below ``exp(-86)`` the result is that, and in float64 below
-    ``exp(-700)``. ``n`` is at least ``LANES``.
+    Scores below ``FLOOR`` count as that; differences are at least ``LEAST`` and at most 0.
     """
-    signature = types.void(scores, types.int64, types.float32, types.int64, out, types.int64)
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        scores, at, top, n, out, out_at = given
-        kinds = signature.args
-        kind = _KINDS[kinds[4].dtype]
-        wide = kind.floats is not _FLOATS
-        tops = _spread(b, b.fpext(top, _F64) if wide else top, kind.floats)
+        row, top, n, out = given
+        tops = _spread(b, top, WIDE)
+        odd = cgutils.alloca_once_value(b, _all(0, WIDE, _I1))
 
         def body(first: Any) -> None:
-            z = b.load(_at(context, b, kinds[0], scores, b.add(at, first), _FLOATS), align=4)
-            floor = _all(_single(FLOOR), _FLOATS)
-            z = b.select(b.fcmp_ordered(">", z, floor), z, floor)
-            x = b.fsub(b.fpext(z, kind.floats) if wide else z, tops)
-            x = b.select(b.fcmp_ordered("<", x, _all(0.0, kind.floats)), x, _all(0.0, kind.floats))
-            place = _at(context, b, kinds[4], out, b.add(out_at, first), kind.floats)
-            b.store(_exponential(b, x, kind), place, align=4)
+            x = _load(b, row, first, WIDE)
+            b.store(b.or_(b.load(odd), b.fcmp_unordered("uno", x, x)), odd)
+            _store(b, _weights(b, x, tops, SHIFT), out, first)
 
         _blocks(b, n, body)
-        return context.get_dummy_value()
+        return _any(b, b.load(odd))
 
-    return signature, generate
-
-
-def _masked(context: Any, b: Any, kinds: Any, given: Any, place: Any, count: int) -> Any:
-    """``count`` weights of a row from ``place`` on, in float64, zero where the mask does not allow."""
-    weights, at, mask, mask_at, _ = given
-    wide = kinds[0].dtype == types.float64
-    ints, floats = (_I64, _F64) if wide else (_I32, _F32)
-    if count > 1:
-        ints, floats = ir.VectorType(ints, count), ir.VectorType(floats, count)
-    size = 8 if wide else 4
-    bits = b.load(_at(context, b, kinds[0], weights, b.add(at, place), ints), align=size)
-    allowed = b.load(_at(context, b, kinds[2], mask, b.add(mask_at, place), ints), align=size)
-    chosen = b.bitcast(b.and_(bits, allowed), floats)
-    return chosen if wide else b.fpext(chosen, _DOUBLES if count > 1 else _F64)
-
-
-def _lane_sums(context: Any, b: Any, kinds: Any, given: Any) -> list[Any]:
-    """Float64 sums of the weights where the mask allows, each lane on its own, as two halves."""
-    sums = [cgutils.alloca_once_value(b, _all(0.0, _DOUBLES)) for _ in range(2)]
-
-    def body(first: Any) -> None:
-        for part, total in enumerate(sums):
-            place = b.add(first, ir.Constant(_I64, part * LANES // 2))
-            w = _masked(context, b, kinds, given, place, LANES // 2)
-            b.store(b.fadd(b.load(total), w), total)
-
-    _blocks(b, given[4], body)
-    return [b.load(total) for total in sums]
-
-
-def _moved(b: Any, vector: Any, distance: int) -> Any:
-    """A vector's elements moved up, with zeros below them."""
-    half = vector.type.count
-    order = [half + k - distance if k >= distance else 0 for k in range(half)]
-    kind = ir.VectorType(_I32, half)
-    return b.shuffle_vector(_all(0.0, vector.type), vector, ir.Constant(kind, order))
+    return types.boolean(types.int64, types.float32, types.int64, types.int64), generate
 
 
 @intrinsic
-def masked_sum(typing: Any, weights: Any, at: Any, mask: Any, mask_at: Any, size: Any) -> Any:
-    """Sum in float64 of weights where the mask allows; ``size`` is a multiple of ``LANES``.
-
-    The mask has integers of the size of the weights, which are float32 or float64.
-    """
-    signature = types.float64(weights, types.int64, mask, types.int64, types.int64)
+def open_sum(typing: Any, row: Any, bits: Any, n: Any, top: Any) -> Any:
+    """The sum of ``exp(score - top)`` over the open cities, where ``top`` is the largest open score."""
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        low, high = _lane_sums(context, b, signature.args, given)
-        both = b.fadd(low, high)
-        for distance in (4, 2, 1):
-            both = b.fadd(both, _moved(b, both, distance))
-        return b.extract_element(both, ir.Constant(_I32, LANES // 2 - 1))
-
-    return signature, generate
-
-
-@intrinsic
-def draw(
-    typing: Any, weights: Any, at: Any, mask: Any, mask_at: Any, size: Any, uniform: Any, sums: Any
-) -> Any:
-    """The total of ``masked_sum``, and the city where a running sum passes ``uniform`` of it.
-
-    The sum runs lane by lane; lane ``l`` holds the cities ``l``, ``l + LANES`` and so on. ``sums`` is scratch
-    for ``LANES + 1`` float64, the first of them zero. No branch depends on the weights: what lies below the
-    target is counted. Rounding may leave the target above all cities of the lane: then the city is ``size``
-    or more.
-    """
-    result = types.Tuple((types.float64, types.int64))
-    signature = result(weights, types.int64, mask, types.int64, types.int64, types.float64, sums)
-
-    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
-        *row, uniform, sums = given
-        kinds = signature.args
-        parts = _lane_sums(context, b, kinds, row)
-        base = _all(0.0, _DOUBLES)
-        for part, prefix in enumerate(parts):
-            for distance in (1, 2, 4):
-                prefix = b.fadd(prefix, _moved(b, prefix, distance))
-            parts[part] = prefix = b.fadd(prefix, base)
-            place = ir.Constant(_I64, 1 + part * LANES // 2)
-            b.store(prefix, _at(context, b, kinds[6], sums, place, _DOUBLES), align=8)
-            total = b.extract_element(prefix, ir.Constant(_I32, LANES // 2 - 1))
-            base = _spread(b, total, _DOUBLES)
-        target = b.fmul(uniform, total)
-        targets = _spread(b, target, _DOUBLES)
-        bits = ir.IntType(LANES // 2)
-        below = [b.bitcast(b.fcmp_ordered("<=", prefix, targets), bits) for prefix in parts]
-        lane = b.add(*(b.zext(b.ctpop(half), _I64) for half in below))
-
-        running = cgutils.alloca_once_value(b, b.load(_at(context, b, kinds[6], sums, lane, _F64)))
-        city = cgutils.alloca_once_value(b, lane)
+        row, bits, n, top = given
+        tops = _spread(b, top, WIDE)
+        total = cgutils.alloca_once_value(b, _all(0.0, WIDE))
 
         def body(first: Any) -> None:
-            w = _masked(context, b, kinds, row, b.add(first, lane), 1)
-            now = b.fadd(b.load(running), w)
-            b.store(now, running)
-            passed = b.zext(b.fcmp_ordered("<=", now, target), _I64)
-            b.store(b.add(b.load(city), b.mul(passed, ir.Constant(_I64, LANES))), city)
+            weights = _weights(b, _load(b, row, first, WIDE), tops, SHIFT)
+            weights = b.select(_opened(b, bits, first, WIDE), weights, _all(0.0, WIDE))
+            b.store(b.fadd(b.load(total), weights), total)
 
-        _blocks(b, row[4], body)
-        return context.make_tuple(b, result, (total, b.load(city)))
+        _blocks(b, n, body)
+        whole = b.fpext(_reduced(b, b.load(total), b.fadd), _F64)
+        return b.fmul(whole, ir.Constant(_F64, 2.0**-SHIFT))
 
-    return signature, generate
+    return types.float64(types.int64, types.int64, types.int64, types.float32), generate
+
+
+def _moved(b: Any, x: Any, distance: int) -> Any:
+    """A vector's elements moved up, with zeros below them."""
+    count = x.type.count
+    order = [count + k - distance if k >= distance else 0 for k in range(count)]
+    return b.shuffle_vector(_all(0.0, count), x, ir.Constant(ir.VectorType(_I32, count), order))
+
+
+@intrinsic
+def running_sums(typing: Any, weights: Any, bits: Any, n: Any, sums: Any) -> Any:
+    """The sum of the open weights, and what ``passed`` needs.
+
+    Lane ``l`` holds the cities ``l``, ``l + LANES`` and so on. ``sums`` begins with ``LANES``
+    zeros; behind them come the sums up to each lane, then, from ``HEAD``, those in each lane up to each city.
+    """
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        weights, bits, n, sums = given
+        zero = _all(0.0, LANES)
+        running = cgutils.alloca_once_value(b, zero)
+
+        def body(first: Any) -> None:
+            for half in (0, LANES):
+                at = b.add(first, _long(half))
+                w = b.select(_opened(b, bits, at, LANES), _load(b, weights, at, LANES), zero)
+                now = b.fadd(b.load(running), w)
+                b.store(now, running)
+                _store(b, now, sums, b.add(at, _long(HEAD)))
+
+        _blocks(b, n, body)
+        prefix = b.load(running)
+        for distance in (1, 2, 4, 8):
+            prefix = b.fadd(prefix, _moved(b, prefix, distance))
+        _store(b, prefix, sums, _long(LANES))
+        return b.extract_element(prefix, ir.Constant(_I32, LANES - 1))
+
+    return types.float32(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def passed(typing: Any, sums: Any, n: Any, target: Any) -> Any:
+    """The city where the sum over the lanes, one after the other, passes ``target``.
+
+    No branch depends on the weights: what lies below the target is counted. A city that is found has a
+    positive weight. Rounding may leave the target above all cities of a lane: then it is ``n`` or more.
+    """
+
+    def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        sums, n, target = given
+        prefix = _load(b, sums, _long(LANES), LANES)
+        below = b.fcmp_ordered("<=", prefix, _spread(b, target, LANES))
+        lane = b.zext(b.ctpop(b.bitcast(below, ir.IntType(LANES))), _I64)
+        last = _long(LANES - 1)
+        lane = b.select(b.icmp_unsigned("<", lane, last), lane, last)
+        before = b.load(_place(b, sums, b.add(lane, last), _F32))
+        # Sums up to lanes that were rounded on different ways may fall by a bit.
+        rest = _larger(b, b.fsub(target, before), ir.Constant(_F32, 0.0))
+        found = cgutils.alloca_once_value(b, lane)
+        column = b.add(lane, _long(HEAD))
+
+        def body(first: Any) -> None:
+            for half in (0, LANES):
+                at = b.add(column, b.add(first, _long(half)))
+                less = b.fcmp_ordered("<=", b.load(_place(b, sums, at, _F32)), rest)
+                b.store(b.add(b.load(found), b.shl(b.zext(less, _I64), _long(4))), found)
+
+        _blocks(b, n, body)
+        return b.load(found)
+
+    return types.int64(types.int64, types.int64, types.float32), generate

@@ -12,52 +12,84 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
+from numba import njit, uint64
 
-from georoutenet.decode.common import FLOOR, Decoded, Task
-from georoutenet.decode.numba_math import LOWEST, TINY, tour_key, uniform
+from georoutenet.decode.common import Decoded, Task
+from georoutenet.decode.numba_math import LOWEST, short_uniform, tour_key
 from georoutenet.decode.numba_simd import (
-    ALLOWED,
-    CLOSED,
-    FORBIDDEN,
-    OPEN,
-    draw,
+    HEAD,
+    SHIFT,
+    WIDE,
+    address,
+    close,
     exponentials,
     fetch,
     first_largest,
-    masked_sum,
+    keep,
+    open_sum,
+    passed,
+    running_sums,
 )
 from georoutenet.decode.randomness import LANES
 from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
-TOGETHER = 8
-"""Tours that advance in turns: a step waits for its row of scores, and the others fill the wait."""
-WEIGHTS = 1 << 21
-"""Bytes for the weights of instances whose tours advance together, where one alone does not take more."""
-NEAR = 64
-"""Longer rows are asked for one round ahead: the processor itself does not look that far."""
+TOGETHER, AT_ONCE = 8, 16
+"""Greedy and sampled tours that advance in turns: a step waits for its row, and the others fill the wait."""
+FEW = 2
+"""For so few samples rows of weights are made as they are wanted, and not once for all samples."""
+TINY, HUGE = np.float32(2.0**-80), np.float32(2.0**SHIFT)
+"""Sums of weights between these have lost nothing to the limits of their range."""
+MARGIN = np.float32(60.0)
+"""How far the largest score of a row may lie above a guess of it."""
 
 
 @njit(cache=True, nogil=True)
-def _whole(rows: int, n: int, columns: int, yes: Any, no: Any) -> Any:
-    """Gates or masks of tours before the first step, with a block to spare behind the last."""
-    every = np.full(rows * columns + LANES, no)
-    for row in range(rows):
-        every[row * columns : row * columns + n] = yes
-    return every
-
-
-# The functions below look closer where ``first_largest`` asks for it. They are called only then: passing
-# arrays to a function that is not inlined took a third of a step's time.
+def _all_open(n: int) -> Any:
+    """Bits that open ``n`` cities."""
+    words = np.zeros((n + 63) // 64, np.uint64)
+    for j in range(n):
+        words[j >> 6] |= uint64(1) << uint64(j & 63)
+    return words
 
 
 @njit(cache=True, nogil=True)
-def _closer(scores: Any, at: int, n: int, gate: Any, gate_at: int) -> int:
+def _is_open(words: Any, at: int, city: int) -> Any:
+    return (words[at + (city >> 6)] >> uint64(city & 63)) & uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def _reopen(words: Any, at: int, city: int) -> None:
+    words[at + (city >> 6)] |= uint64(1) << uint64(city & 63)
+
+
+@njit(cache=True, nogil=True)
+def _tail(flat: Any, n: int) -> Any:
+    """The last rows of an array, with room behind them: vector code reads beyond the end of a row."""
+    room = n + WIDE
+    length = min(flat.size, n + room)
+    rows = np.zeros(length + room, np.float32)
+    rows[:length] = flat[flat.size - length :]
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _where(at: int, size: int, n: int, flat: int, tail: int) -> int:
+    """The address of the row that begins at an index, in the array or in its ``_tail``."""
+    length = min(size, n + n + WIDE)
+    return tail + 4 * (at - size + length) if at + n + WIDE > size else flat + 4 * at
+
+
+# The functions below look closer where ``first_largest`` and ``passed`` ask for it. They are called only
+# then: passing arrays to a function that is not inlined took a third of a step's time.
+
+
+@njit(cache=True, nogil=True)
+def _closer(scores: Any, at: int, n: int, words: Any, words_at: int) -> int:
     """The arg-max of the open scores, where those below the floor are equal to it; -1 for NaN."""
     best = -1
     for j in range(n):
-        if gate[gate_at + j] == OPEN:
+        if _is_open(words, words_at, j):
             if math.isnan(scores[at + j]):
                 return -1
             if best < 0 or max(scores[at + j], LOWEST) > max(scores[at + best], LOWEST):
@@ -66,202 +98,243 @@ def _closer(scores: Any, at: int, n: int, gate: Any, gate_at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _closer_start(start: Any, at: int, n: int, gate: Any) -> int:
-    """The most probable start; -1 for NaN. ``gate`` is open before and after."""
+def _closer_start(starts: Any, at: int, n: int) -> int:
+    """The most probable start; -1 for NaN."""
+    words = _all_open(n)
     for j in range(n):  # a forbidden start, -inf, is not as good as one at the floor
-        gate[j] = CLOSED if start[at + j] == -np.inf else OPEN
-    best = _closer(start, at, n, gate, 0)
-    gate[:n] = OPEN
-    return best
+        if starts[at + j] == -np.inf:
+            close(address(words), j)
+    return _closer(starts, at, n, words, 0)
 
 
 @njit(cache=True, nogil=True)
-def _greedy(low: int, high: int, start: Any, logits: Any, end: Any, tours: Any) -> bool:
+def _walk(weights: Any, at: int, n: int, words: Any, words_at: int, share: float) -> int:
+    """The open city where a sum in float64, lane by lane, passes a share of the whole."""
+    total, running, found = 0.0, 0.0, -1
+    for j in range(n):
+        if _is_open(words, words_at, j):
+            total += weights[at + j]
+    for lane in range(LANES):
+        for j in range(lane, n, LANES):
+            if (
+                _is_open(words, words_at, j)
+                and weights[at + j] > 0.0
+                and (found < 0 or running <= share * total)
+            ):
+                running += weights[at + j]
+                found = j
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _greedy(
+    low: int, high: int, start: Any, logits: Any, end: Any, tours: Any, chances: Any, with_chances: bool
+) -> bool:
     """Arg-max tours of the instances in [low, high); False when a score was not a number."""
-    n, columns = logits.shape[1], logits.shape[2]
+    n = logits.shape[1]
     flat, starts, out = logits.reshape(-1), start.reshape(-1), tours.reshape(-1)
-    gates, one = _whole(TOGETHER, n, columns, OPEN, CLOSED), _whole(1, n, columns, OPEN, CLOSED)
-    gate = gates.copy()
+    tail, start_tail, size = _tail(flat, n), _tail(starts, n), flat.size
+    flat_at, tail_at, starts_at, start_tail_at = (
+        address(flat),
+        address(tail),
+        address(starts),
+        address(start_tail),
+    )
+    every = _all_open(n)
+    count = len(every)
+    words = np.empty(TOGETHER * count, np.uint64)
+    words_at = address(words)
+    at, rows, cities = (
+        np.empty(TOGETHER, np.int64),
+        np.empty(TOGETHER, np.int64),
+        np.empty(TOGETHER, np.int64),
+    )
+    product, chance = np.empty(TOGETHER), np.empty(TOGETHER)
     for base in range(low, high, TOGETHER):
         group = min(TOGETHER, high - base)
-        gate[:] = gates
         for g in range(group):
-            b = base + g
-            city = first_largest(starts, b * columns, one, 0, columns)
-            if city >= n:
-                city = _closer_start(starts, b * columns, n, one)
+            b, bits = base + g, words_at + 8 * g * count
+            for word in range(count):
+                words[g * count + word] = every[word]
+            city = first_largest(_where(b * n, starts.size, n, starts_at, start_tail_at), bits, n)
+            if city < 0:
+                city = _closer_start(starts, b * n, n)
                 if city < 0:
                     return False
-            out[b * n] = city
-            gate[g * columns + city] = CLOSED
+            cities[g], product[g], chance[g] = city, 1.0, starts[b * n + city]
             if end[b] >= 0:
-                gate[g * columns + end[b]] = CLOSED
-        for step in range(1, n):
+                close(bits, end[b])
+        for step in range(n):
             if step == n - 1:
                 for g in range(group):
                     if end[base + g] >= 0:
-                        gate[g * columns + end[base + g]] = OPEN
+                        _reopen(words, g * count, end[base + g])
+            if step > 0:
+                for g in range(group):
+                    cities[g] = first_largest(rows[g], words_at + 8 * g * count, n)
+                    if cities[g] < 0:
+                        cities[g] = _closer(flat, at[g], n, words, g * count)
+                        if cities[g] < 0:
+                            return False
+            if step > 0 and with_chances:
+                for g in range(group):
+                    # The largest open score has weight 1, so the sum cannot underflow.
+                    top = max(flat[at[g] + cities[g]], LOWEST)
+                    product[g] *= open_sum(rows[g], words_at + 8 * g * count, n, top)
+                    if product[g] > 1e250:  # one logarithm for many steps
+                        chance[g] -= math.log(product[g])
+                        product[g] = 1.0
             for g in range(group):
-                place = (base + g) * n + step
-                at = ((base + g) * n + out[place - 1]) * columns
-                city = first_largest(flat, at, gate, g * columns, columns)
-                if city >= n:
-                    city = _closer(flat, at, n, gate, g * columns)
-                    if city < 0:
-                        return False
-                out[place] = city
-                gate[g * columns + city] = CLOSED
-                if columns > NEAR:
-                    fetch(flat, ((base + g) * n + city) * columns, columns)
+                close(words_at + 8 * g * count, cities[g])
+                out[(base + g) * n + step] = cities[g]
+                at[g] = ((base + g) * n + cities[g]) * n
+                rows[g] = _where(at[g], size, n, flat_at, tail_at)
+                fetch(rows[g], n)
+        if with_chances:
+            for g in range(group):
+                chances[base + g] = chance[g] - math.log(product[g])
+    keep(tail)
+    keep(start_tail)
     return True
 
 
 @njit(cache=True, nogil=True)
-def _greedy_chances(low: int, high: int, start: Any, logits: Any, end: Any, tours: Any, chances: Any) -> None:
-    """Log-probabilities of the arg-max tours of the instances in [low, high)."""
-    n, columns = logits.shape[1], logits.shape[2]
-    padded = (columns + LANES - 1) // LANES * LANES
-    flat = logits.reshape(-1)
-    every = _whole(1, n, columns, np.int32(ALLOWED), np.int32(FORBIDDEN))
-    mask, weights = every.copy(), np.zeros(padded, np.float32)
-    for b in range(low, high):
-        mask[:] = every
-        chance, product = np.float64(start[b, tours[b, 0]]), 1.0
-        mask[tours[b, 0]] = FORBIDDEN
-        if end[b] >= 0:
-            mask[end[b]] = FORBIDDEN
-        for step in range(1, n - 1):  # in the last step one city is left
-            at = (b * n + tours[b, step - 1]) * columns
-            city = tours[b, step]
-            fetch(flat, (b * n + city) * columns, columns)
-            # The largest allowed logit has weight 1, so the sum cannot underflow.
-            exponentials(flat, at, max(flat[at + city], LOWEST), columns, weights, 0)
-            product *= masked_sum(weights, 0, mask, 0, padded)
-            if product > 1e250:  # one logarithm for many steps
-                chance -= math.log(product)
-                product = 1.0
-            mask[city] = FORBIDDEN
-        chances[b] = chance - math.log(product)
-
-
-@njit(cache=True, nogil=True)
-def _fill_weights(
-    b: int, start: Any, logits: Any, gate: Any, flat: Any, weights: Any, slot: int, padded: int
-) -> bool:
-    """Rows of ``exp(z - largest)`` and, after them, the start's; False when a score is not a number."""
-    n, columns = logits.shape[1], logits.shape[2]
-    starts, at = start.reshape(-1), (slot * (n + 2) + n) * padded
-    first = first_largest(starts, b * columns, gate, 0, columns)
-    if first >= n:
-        first = _closer_start(starts, b * columns, n, gate)
-        if first < 0:
-            return False
-    exponentials(starts, b * columns, max(start[b, first], LOWEST), columns, weights, at)
-    for j in range(n):
-        if start[b, j] == -np.inf:
-            weights[at + j] = 0.0
+def _fill_weights(b: int, n: int, flat: Any, tail: Any, words: Any, weights: Any, padded: int) -> bool:
+    """Rows of weights relative to the largest of the row; False when a score is not a number."""
     for i in range(n):
-        at = (b * n + i) * columns
-        gate[i] = OPEN if n == 1 else CLOSED  # what a city thinks of itself does not matter
-        best = first_largest(flat, at, gate, 0, columns)
-        if best >= n:
-            best = _closer(flat, at, n, gate, 0)
+        at = (b * n + i) * n
+        row = _where(at, flat.size, n, address(flat), address(tail))
+        if n > 1:
+            close(address(words), i)  # what a city thinks of itself does not matter
+        best = first_largest(row, address(words), n)
+        if best < 0:
+            best = _closer(flat, at, n, words, 0)
             if best < 0:
                 return False
-        gate[i] = OPEN
-        exponentials(flat, at, max(flat[at + best], LOWEST), columns, weights, (slot * (n + 2) + i) * padded)
+        _reopen(words, 0, i)
+        exponentials(row, max(flat[at + best], LOWEST), n, address(weights) + 4 * i * padded)
     return True
 
 
 @njit(cache=True, nogil=True)
-def _last_of_lane(weights: Any, at: int, mask: Any, mask_at: int, city: int, size: int) -> int:
-    """The last city of positive weight in the lane of a draw that rounding left above all of them."""
-    while city >= size or mask[mask_at + city] == FORBIDDEN or weights[at + city] == 0.0:
-        city -= LANES
-    return city
+def _start_weights(b: int, n: int, starts: Any, tail: Any, words: Any, weights: Any, weights_at: int) -> bool:
+    """Weights of the first city; False when a score is not a number."""
+    row = _where(b * n, starts.size, n, address(starts), address(tail))
+    best = first_largest(row, address(words), n)
+    if best < 0:
+        best = _closer_start(starts, b * n, n)
+        if best < 0:
+            return False
+    exponentials(row, max(starts[b * n + best], LOWEST), n, address(weights) + 4 * weights_at)
+    for j in range(n):
+        if starts[b * n + j] == -np.inf:
+            weights[weights_at + j] = 0.0
+    return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sample(
-    low: int,
-    high: int,
-    together: int,
-    start: Any,
-    logits: Any,
-    end: Any,
-    seed: Any,
-    tours: Any,
-    chances: Any,
+    low: int, high: int, shared: Any, start: Any, logits: Any, end: Any, seed: Any, tours: Any, chances: Any
 ) -> bool:
-    """Sampled tours of the groups in [low, high), each of some samples of ``together`` instances.
+    """Sampled tours of the groups in [low, high), see ``sample``; False when a score was not a number.
 
-    False when a score was not a number.
+    ``shared`` is None where rows of weights are not shared by samples: that type is known to the compiler.
     """
-    batch, n, columns = logits.shape
-    samples = tours.shape[1]
-    some = min(samples, TOGETHER)
-    parts = (samples + some - 1) // some
-    padded = (columns + LANES - 1) // LANES * LANES
-    flat = logits.reshape(-1)
-    # For each instance a row for each city, one for the start, and one to spare. What pads a row is zero.
-    weights = np.zeros(together * (n + 2) * padded)
-    masks = _whole(together * some, n, columns, np.int64(ALLOWED), np.int64(FORBIDDEN))
-    gates, one = _whole(together * some, n, columns, OPEN, CLOSED), _whole(1, n, columns, OPEN, CLOSED)
-    mask, gate = masks.copy(), gates.copy()
-    sums = np.zeros(LANES + 1)
-    most = together * some
-    key, product, chance = np.empty(most, np.uint64), np.empty(most), np.empty(most)
-    city, home, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    out = tours.reshape(-1)
+    n, samples = tours.shape[2], tours.shape[1]
+    few = shared is None
+    parts = (samples + AT_ONCE - 1) // AT_ONCE
+    padded = (n + WIDE - 1) // WIDE * WIDE
+    flat, starts = logits.reshape(-1), start.reshape(-1)
+    out, every_chance = tours.reshape(-1), chances.reshape(-1)
+    tail, start_tail = _tail(flat, n), _tail(starts, n)
+    flat_at, tail_at, size = address(flat), address(tail), flat.size
+    every = _all_open(n)
+    count = len(every)
+    words = np.empty(AT_ONCE * count, np.uint64)
+    own = 0 if few else n * padded  # where each tour's own row begins, behind one for each city
+    weights = np.zeros(own + AT_ONCE * padded, np.float32)
+    sums = np.zeros(AT_ONCE * (HEAD + padded), np.float32)
+    words_at, weights_at, sums_at = address(words), address(weights), address(sums)
+    uniforms, totals = np.empty(AT_ONCE * n, np.float32), np.empty(AT_ONCE, np.float32)
+    product, chance, guess = np.empty(AT_ONCE), np.empty(AT_ONCE), np.empty(AT_ONCE, np.float32)
+    home, cities, found, line = np.zeros((4, AT_ONCE), np.int64)
+    again = np.zeros(AT_ONCE, np.bool_)
     prepared = -1
     for number in range(low, high):
-        base, first = number // parts * together, number % parts * some
-        count = min(first + some, samples) - first
-        if base != prepared:
-            prepared = base
-            for slot in range(min(together, batch - base)):
-                if not _fill_weights(base + slot, start, logits, one, flat, weights, slot, padded):
-                    return False
-        group = min(together, batch - base) * count
+        skip = number % parts * AT_ONCE
+        begin = number * AT_ONCE if few else number // parts * samples + skip
+        group = min(AT_ONCE, len(every_chance) - begin if few else samples - skip)
         for g in range(group):
-            slot, m = g // count, first + g % count
-            key[g], product[g], chance[g] = tour_key(seed, base + slot, m), 1.0, 0.0
-            home[g] = slot * (n + 2) * padded  # where the weights of its instance begin
-            place[g] = ((base + slot) * samples + m) * n
-            city[g] = n  # the row of the start
-        mask[:], gate[:] = masks, gates
+            b = (begin + g) // samples
+            home[g], line[g] = b, own + g * padded
+            if not few and b != prepared:
+                prepared = b
+                if not _fill_weights(b, n, flat, tail, every, weights, padded):
+                    return False
+            if g > 0 and b == home[g - 1]:
+                line[g] = line[g - 1]
+            elif not _start_weights(b, n, starts, start_tail, every, weights, line[g]):
+                return False
+            for word in range(count):
+                words[g * count + word] = every[word]
+            key = tour_key(seed, b, (begin + g) % samples)
+            for step in range(n):
+                uniforms[g * n + step] = short_uniform(key, step)
+            product[g], chance[g] = 1.0, 0.0
         for step in range(n):
             if step == 1 or step == n - 1:
                 for g in range(group):
-                    last = end[base + g // count]
-                    if last >= 0:
-                        mask[g * columns + last] = ALLOWED if step == n - 1 else FORBIDDEN
-                        gate[g * columns + last] = OPEN if step == n - 1 else CLOSED
+                    last = end[home[g]]
+                    if last >= 0 and step == n - 1:
+                        _reopen(words, g * count, last)
+                    elif last >= 0:
+                        close(words_at + 8 * g * count, last)
+            if few and step == 1:
+                again[:] = True  # there is nothing to guess from
+            elif few and step > 1:
+                for g in range(group):
+                    row = _where((home[g] * n + cities[g]) * n, size, n, flat_at, tail_at)
+                    again[g] = exponentials(row, guess[g] + MARGIN, n, weights_at + 4 * line[g])
             for g in range(group):
-                at = home[g] + city[g] * padded
-                draws = uniform(key[g], step)
-                total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
-                if not total > TINY and step > 0:
-                    source = ((base + g // count) * n + city[g]) * columns
-                    at = home[g] + (n + 1) * padded
-                    best = first_largest(flat, source, gate, g * columns, columns)
-                    if best >= n:
-                        best = _closer(flat, source, n, gate, g * columns)
+                bits, sums_of = words_at + 8 * g * count, sums_at + 4 * g * (HEAD + padded)
+                total = running_sums(weights_at + 4 * line[g], bits, n, sums_of)
+                if step > 0 and (again[g] or not total > TINY or (few and total >= HUGE)):
+                    at = (home[g] * n + cities[g]) * n
+                    row = _where(at, size, n, flat_at, tail_at)
+                    best = first_largest(row, bits, n)
+                    if best < 0:
+                        best = _closer(flat, at, n, words, g * count)
                         if best < 0:
                             return False
-                    exponentials(flat, source, max(flat[source + best], LOWEST), columns, weights, at)
-                    total, following = draw(weights, at, mask, g * columns, padded, draws, sums)
-                if following >= padded:
-                    following = _last_of_lane(weights, at, mask, g * columns, following, padded)
-                product[g] *= weights[at + following] / total
+                    line[g] = own + g * padded
+                    exponentials(row, max(flat[at + best], LOWEST), n, weights_at + 4 * line[g])
+                    total = running_sums(weights_at + 4 * line[g], bits, n, sums_of)
+                totals[g] = total
+            for g in range(group):
+                share = uniforms[g * n + step]
+                city = passed(sums_at + 4 * g * (HEAD + padded), n, share * totals[g])
+                if city >= n:
+                    city = _walk(weights, line[g], n, words, g * count, share)
+                found[g] = city
+            for g in range(group):
+                city = found[g]
+                product[g] *= np.float64(weights[line[g] + city] / totals[g])
                 if product[g] < 1e-200:  # one logarithm for many steps
                     chance[g] += math.log(product[g])
                     product[g] = 1.0
-                out[place[g] + step] = following
-                city[g] = following
-                mask[g * columns + following], gate[g * columns + following] = FORBIDDEN, CLOSED
+                out[(begin + g) * n + step] = city
+                close(words_at + 8 * g * count, city)
+                if few:
+                    at = home[g] * n
+                    guess[g] = max(flat[(at + cities[g]) * n + city], LOWEST)  # of no use at the start
+                    fetch(_where((at + city) * n, size, n, flat_at, tail_at), n)
+                    line[g] = own + g * padded
+                else:
+                    line[g] = city * padded
+                cities[g] = city
         for g in range(group):
-            chances[base + g // count, first + g % count] = chance[g] + math.log(product[g])
+            every_chance[begin + g] = chance[g] + math.log(product[g])
+    keep(sums)
     return True
 
 
@@ -270,35 +343,24 @@ def _checked(good: list[bool]) -> None:
         raise InputError("the scores hold values that are not numbers (NaN)")
 
 
-def _arrays(task: Task) -> tuple[Any, Any, Any]:
-    """Start, logits and end; rows have at least ``LANES`` columns, as vector code needs them."""
-    start, logits = task.start, task.logits
-    missing = LANES - task.shape[1]
-    if missing > 0:
-        start, logits = (torch.nn.functional.pad(part, (0, missing), value=FLOOR) for part in (start, logits))
-    return start.numpy(), logits.numpy(), task.end.numpy()
-
-
 def greedy(task: Task, *, log_probabilities: bool = True) -> Decoded:
     """Arg-max tours, equal to ``reference.greedy``."""
     batch, n = task.shape
-    tours, arrays = np.empty((batch, n), np.int64), _arrays(task)
-    _checked(in_ranges(batch, lambda low, high: _greedy(low, high, *arrays, tours)))
+    tours, chances = np.empty((batch, n), np.int64), np.empty(batch, np.float32)
+    arrays = (task.start.numpy(), task.logits.numpy(), task.end.numpy(), tours, chances, log_probabilities)
+    _checked(in_ranges(batch, lambda low, high: _greedy(low, high, *arrays)))
     found = torch.from_numpy(tours)[:, None]
-    if not log_probabilities:
-        return Decoded(found, None)
-    chances = np.empty(batch, np.float32)
-    in_ranges(batch, lambda low, high: _greedy_chances(low, high, *arrays, tours, chances))
-    return Decoded(found, torch.from_numpy(chances)[:, None])
+    return Decoded(found, torch.from_numpy(chances)[:, None] if log_probabilities else None)
 
 
 def sample(task: Task, samples: int, seed: int) -> Decoded:
-    """Sampled tours, equal to ``reference.sample`` for the same seed."""
+    """Sampled tours, those of ``reference.sample`` for the same seed but for rounding."""
     batch, n = task.shape
     tours, chances = np.empty((batch, samples, n), np.int64), np.empty((batch, samples), np.float32)
-    arrays = (*_arrays(task), np.uint64(seed & ((1 << 64) - 1)), tours, chances)
-    room = WEIGHTS // (8 * (n + 2) * max(n, LANES))
-    together = max(1, min(room, TOGETHER // samples, batch))
-    groups = -(-batch // together) * -(-samples // TOGETHER)
-    _checked(in_ranges(groups, lambda low, high: _sample(low, high, together, *arrays)))
+    inputs = (task.start.numpy(), task.logits.numpy(), task.end.numpy(), np.uint64(seed & ((1 << 64) - 1)))
+    # For few samples a group is any tours in their order; for many it is some of one instance.
+    few = samples <= FEW
+    groups = -(-batch * samples // AT_ONCE) if few else batch * -(-samples // AT_ONCE)
+    shared = None if few else True
+    _checked(in_ranges(groups, lambda low, high: _sample(low, high, shared, *inputs, tours, chances)))
     return Decoded(torch.from_numpy(tours), torch.from_numpy(chances))
