@@ -1,10 +1,10 @@
 """Speed of the decoders on one CPU core: Numba kernels, the plain PyTorch reference, and a lean PyTorch loop.
 
 Synthetic scores of realistic sharpness: logits ``-20 sqrt(n / 50) * distance`` plus unit noise. All take
-turns in one process; times are CPU seconds of this thread, the best of several turns, because other work on
-the machine then does not count. Rows are appended to ``results/decoders.csv``.
+turns in one process, three runs each in a turn; times are CPU seconds of this thread, the best of several
+turns, because other work on the machine then does not count. Rows are appended to ``results/decoders.csv``.
 
-    python benchmarks/decoders.py [--sizes 50 100 200] [--seconds 6] [--sparse 1000 10000]
+    python benchmarks/decoders.py [--sizes 50 100 200] [--seconds 6] [--sparse 1000 10000] [--no-beams]
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from georoutenet.decode import beam, greedy, sample
 from georoutenet.model.scores import Scores
 
 RESULTS = Path(__file__).parent / "results" / "decoders.csv"
+RUNS = 3
+"""Runs of a contender in a row: its scores are then in the cache, where they fit."""
 FIELDS = [
     "date", "commit", "version", "device", "threads", "torch", "decoder", "n", "batch", "tours",
     "backend", "us_per_tour", "instances_per_s", "times_faster_than_reference",
@@ -114,9 +116,10 @@ def take_turns(contenders: dict[str, Callable[[], object]], seconds: float) -> d
     began, turns = time.perf_counter(), 0
     while turns < 3 or time.perf_counter() - began < seconds:
         for name, run in contenders.items():
-            before = time.thread_time()
-            run()
-            best[name] = min(best[name], time.thread_time() - before)
+            for _ in range(RUNS):
+                before = time.thread_time()
+                run()
+                best[name] = min(best[name], time.thread_time() - before)
         turns += 1
     return best
 
@@ -124,6 +127,7 @@ def take_turns(contenders: dict[str, Callable[[], object]], seconds: float) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--no-beams", action="store_true", help="greedy and sampled tours only")
     parser.add_argument("--seconds", type=float, default=6.0, help="for each group of contenders")
     parser.add_argument(
         "--sparse", type=int, nargs="*", default=[1000, 10000], help="sizes for beams over 10 candidates"
@@ -182,7 +186,7 @@ def main() -> None:
                     "numba": lambda s=scores, m=samples: sample(s, m, seed=1, backend="numba"),
                 },
             )  # fmt: skip
-        for width in (100, 1000):
+        for width in () if options.no_beams else (100, 1000):
             one, where = scores[0], points[:1]
             plain = {
                 "reference": lambda s=one, w=width, p=where: beam(s, w, coordinates=p, backend="reference"),
@@ -191,7 +195,7 @@ def main() -> None:
                 "numba, dominance": lambda s=one, w=width, p=where: beam(s, w, coordinates=p, dominance=True),
             }
             record(f"beam {width}", n, 1, 1, plain)
-    for n in options.sparse:
+    for n in [] if options.no_beams else options.sparse:
         points, scores = sparse_example(n, 10)
         for width in (100, 1000) if n <= 1000 else (100,):
             run: dict[str, Callable[[], object]] = {
