@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emulated import Emulated
 
 from georoutenet.model import nar4tsp_attention_cuda, native
 
 pytest.importorskip("triton", reason="Triton is not installed")
-from test_nar4tsp_layer_cuda import OnTheCpu, poisoned
+from test_nar4tsp_layer_cuda import emulate_nodes, poisoned
 from test_nar4tsp_triton import compare_attention
-
-
-@pytest.fixture(scope="module")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("nar4tsp_attention.cu", tmp_path_factory.mktemp("attention"), warps=8)
 
 
 # A row alone and fewer than a tile has; tails of tiles; an odd number of cities, whose rows are not whole
@@ -25,13 +19,8 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     ("batch", "n", "first"),
     [(1, 2, False), (2, 5, False), (1, 17, True), (2, 33, False), (1, 50, False), (1, 64, True)],
 )
-def test_against_the_reference(
-    batch: int, n: int, first: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("FORWARD", "BACKWARD"):
-        kernels = getattr(nar4tsp_attention_cuda, name)
-        on_the_cpu = {most: OnTheCpu(emulated, kernel.name) for most, kernel in kernels.items()}
-        monkeypatch.setattr(nar4tsp_attention_cuda, name, on_the_cpu)
+def test_against_the_reference(batch: int, n: int, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate_nodes(monkeypatch)
     monkeypatch.setattr(nar4tsp_attention_cuda, "fits", lambda *_: True)
     for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
         monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))

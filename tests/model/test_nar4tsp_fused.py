@@ -94,7 +94,7 @@ def plain_layer(
 
 def test_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, the encoder gives the same scores and gradients. A single instance's start has no norm."""
-    emulate_nodes(tmp_path, monkeypatch)
+    emulate_nodes(monkeypatch)
     starts = Emulated("start_attention.cu", tmp_path, warps=8)
     for name in ("STATE", "STATE_BACKWARD", "DISTRIBUTION", "DISTRIBUTION_BACKWARD"):
         monkeypatch.setattr(start_attention_cuda, name, OnTheCpu(starts, f"start_{name.lower()}"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -127,22 +129,29 @@ def test_in_one_kernel(
         assert difference < 2e-2, (name, difference)
 
 
-def emulate_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layers' kernels at the nodes and between them on emulated blocks."""
-    folders = [folder / name for name in ("attention", "nodes", "vectors")]
-    for part in folders:
-        part.mkdir()
-    attention = Emulated("nar4tsp_attention.cu", folders[0], warps=8)
-    nodes = Emulated("nar4tsp_nodes.cu", folders[1], warps=8, blocks=6)
+@cache
+def at_the_nodes() -> tuple[TemporaryDirectory[str], dict[str, Emulated]]:
+    """The sources of the layers' kernels at the nodes and between them, on emulated blocks; and where they
+    are, until nobody has them any more."""
+    folder = TemporaryDirectory()
+    sources = {}
+    for name, warps, blocks in (("attention", 8, 2), ("nodes", 8, 6), ("vectors", 4, 2)):
+        (part := Path(folder.name) / name).mkdir()
+        sources[name] = Emulated(f"nar4tsp_{name}.cu", part, warps=warps, blocks=blocks)
+    return folder, sources
+
+
+def emulate_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those kernels run on the CPU."""
+    _, sources = at_the_nodes()
     for name in ("FORWARD", "BACKWARD"):
         kernels = getattr(nar4tsp_attention_cuda, name)
-        on_the_cpu = {most: OnTheCpu(attention, kernel.name) for most, kernel in kernels.items()}
+        on_the_cpu = {most: OnTheCpu(sources["attention"], kernel.name) for most, kernel in kernels.items()}
         monkeypatch.setattr(nar4tsp_attention_cuda, name, on_the_cpu)
-    vectors = Emulated("nar4tsp_vectors.cu", folders[2], warps=4)
-    for module, emulated in ((nar4tsp_nodes_cuda, nodes), (nar4tsp_vectors_cuda, vectors)):
+    for module, source in ((nar4tsp_nodes_cuda, "nodes"), (nar4tsp_vectors_cuda, "vectors")):
         for name, kernel in vars(module).copy().items():
             if isinstance(kernel, native.Kernel):
-                monkeypatch.setattr(module, name, OnTheCpu(emulated, kernel.name, 4))
+                monkeypatch.setattr(module, name, OnTheCpu(sources[source], kernel.name, 4))
 
 
 @pytest.mark.usefixtures("_emulated")
@@ -151,7 +160,7 @@ def test_in_the_encoder(nodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """With CUDA kernels, at the nodes as well or not, and in plain operations what is in Triton, the encoder
     is as near to the exact one as in plain operations altogether."""
     if nodes:
-        emulate_nodes(tmp_path, monkeypatch)
+        emulate_nodes(monkeypatch)
         monkeypatch.setattr(nar4tsp_fused, "fits", lambda *_: True)
     starts = Emulated("start_attention.cu", tmp_path, warps=8)
     for name in ("STATE", "STATE_BACKWARD", "DISTRIBUTION", "DISTRIBUTION_BACKWARD"):

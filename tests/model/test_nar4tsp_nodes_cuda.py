@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -69,13 +67,11 @@ def compare_nodes(batch: int, n: int, device: str, *, first: bool, last: bool) -
     return results
 
 
-@pytest.fixture(scope="module")
-def _emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        emulate_nodes(tmp_path_factory.mktemp("nodes"), monkeypatch)
-        for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
-            monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
-        yield
+@pytest.fixture
+def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate_nodes(monkeypatch)
+    for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
 
 
 def check(found: dict[str, float], tolerance: float) -> None:
