@@ -4,21 +4,6 @@
 // `norm` (4, 128) are the mean, 1 / deviation, and what y is multiplied with and added to.
 enum Norm { MEAN, INVERSE, SCALE, OFFSET };
 
-// The block's warps add up lines of 32 numbers: warp w has lines w, w + warps, ... of `count`.
-template <class Read>
-__device__ __forceinline__ float over_lines(float* shared, int count, Read read) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  float sum = 0;
-#pragma unroll 8
-  for (int k = warp; k < count; k += warps) sum += read(k);
-  __syncthreads();
-  shared[threadIdx.x] = sum;
-  __syncthreads();
-  sum = 0;
-  for (int w = 0; w < warps; w++) sum += shared[32 * w + lane];
-  return sum;
-}
-
 // As `fill`, all of it on its way at a time: it is there for all after `arrived`.
 __device__ __forceinline__ void fetch(uint4* fragments, const unsigned short* weight) {
   for (int k = threadIdx.x; k < FRAGMENTS; k += blockDim.x) {

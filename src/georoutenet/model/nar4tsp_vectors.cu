@@ -1,20 +1,6 @@
 // NAR4TSP's small work between its layers: the batch norm of the start states, and the edge maps with the norm before them
 // folded in. See nar4tsp_vectors_cuda.py. A block has 32 features or columns; its warps share the rows.
 
-// The sum over rows of read(row), in all warps; shared memory: a number for each thread.
-template <class Read>
-__device__ __forceinline__ float over_rows(float* shared, int rows, Read read) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  float sum = 0;
-#pragma unroll 8
-  for (int row = warp; row < rows; row += warps) sum += read(row);
-  __syncthreads();
-  shared[threadIdx.x] = sum;
-  __syncthreads();
-  sum = 0;
-  for (int w = 0; w < warps; w++) sum += shared[32 * w + lane];
-  return sum;
-}
 typedef unsigned short half_word;
 
 #ifdef NAR4TSP_START_NORM_WARPS
@@ -25,8 +11,8 @@ nar4tsp_start_norm(const float* x, const float* gamma, const float* beta, half_w
   extern __shared__ uint4 shared[];
   int feature = 32 * blockIdx.x + threadIdx.x % 32, warp = threadIdx.x / 32;
   x += feature;
-  float mean = over_rows((float*)shared, rows, [&](int row) { return x[row * WIDTH]; }) / rows;
-  float variance = over_rows((float*)shared, rows, [&](int row) {
+  float mean = over_lines((float*)shared, rows, [&](int row) { return x[row * WIDTH]; }) / rows;
+  float variance = over_lines((float*)shared, rows, [&](int row) {
     float away = x[row * WIDTH] - mean;
     return away * away;
   }) / rows;
@@ -46,8 +32,8 @@ nar4tsp_start_norm_backward(const half_word* grad, const float* x, const float* 
   int feature = 32 * blockIdx.x + threadIdx.x % 32, warp = threadIdx.x / 32;
   x += feature, grad += feature;
   float mean = moments[feature], inverse = moments[WIDTH + feature];
-  float total = over_rows((float*)shared, rows, [&](int row) { return low(grad[row * WIDTH]); });
-  float along = over_rows((float*)shared, rows, [&](int row) {
+  float total = over_lines((float*)shared, rows, [&](int row) { return low(grad[row * WIDTH]); });
+  float along = over_lines((float*)shared, rows, [&](int row) {
     return low(grad[row * WIDTH]) * ((x[row * WIDTH] - mean) * inverse);
   });
   float scale = gamma[feature] * inverse, level = total / rows, slope = along / rows * inverse;
@@ -92,12 +78,12 @@ nar4tsp_fold_backward(const void* of_folded, const float* of_out, const float* w
     return is_half ? 0.5f * low(((const half_word*)of_folded)[place]) : ((const float*)of_folded)[place];
   };
   float factor = scale[column], level = offset[column] + constant[column];
-  float along = over_rows((float*)shared, WIDTH, [&](int row) {
+  float along = over_lines((float*)shared, WIDTH, [&](int row) {
     float g = grad(row), b = of_out[row];
     of_weight[row * WIDTH + column] = g * factor + b * level;
     return g * weight[row * WIDTH + column];
   });
-  float across = over_rows((float*)shared, WIDTH, [&](int row) { return of_out[row] * weight[row * WIDTH + column]; });
+  float across = over_lines((float*)shared, WIDTH, [&](int row) { return of_out[row] * weight[row * WIDTH + column]; });
   if (warp == 0) of_scale[column] = along, of_offset[column] = across;
 }
 #endif

@@ -324,3 +324,18 @@ __device__ void set_diagonals(Diagonals& to, const float* factors, float times, 
     to[k][at.lane] = make_uint4(w[0], rest[0], w[1], rest[1]);
   }
 }
+// The sum over lines of read(line) by lane, in all warps; warp w reads lines w, w + warps, ... Shared memory: a number for
+// each thread.
+template <class Read>
+__device__ __forceinline__ float over_lines(float* shared, int lines, Read read) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  float sum = 0;
+#pragma unroll 8
+  for (int line = warp; line < lines; line += warps) sum += read(line);
+  __syncthreads();
+  shared[threadIdx.x] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int w = 0; w < warps; w++) sum += shared[32 * w + lane];
+  return sum;
+}
