@@ -8,7 +8,6 @@ the first states and their products with the first layer's weight are computed f
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,11 +27,8 @@ if TYPE_CHECKING:
 # Pairs of an instance: with fewer, it does not pay to load the kernels; with more, their states (512 bytes
 # each) would take too much memory.
 FEWEST, MOST = 1 << 13, 1 << 16
-# Pairs that a thread takes at a time: states and products together are half of a cache of a megabyte.
-BLOCK = 512
-
-Run = Callable[[Callable[[slice], None], Sequence[slice]], None]
-"""Calls a function for all blocks."""
+# Pairs that a thread takes at a time: their states and products are a megabyte.
+BLOCK = 1024
 
 
 def fits(net: object, coords: Tensor, dtype: torch.dtype) -> bool:
@@ -45,24 +41,66 @@ def fits(net: object, coords: Tensor, dtype: torch.dtype) -> bool:
 def dense(net: GeoRouteNet, coords: Tensor, distance: Tensor, near: Neighborhood) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, without gradients."""
     scores = []
-    with _threads() as run:
+    with _threads() as pool:
         for b in range(len(coords)):
             one = [_array(x[b]) for x in (near.index, near.mask, near.distance)]
-            scores.append(_Instance(net, distance[b], one, run).scores(coords[b : b + 1]))
+            scores.append(_Instance(net, distance[b], one, pool).scores(coords[b : b + 1]))
     return torch.cat([start for start, _ in scores]), torch.stack([logits for _, logits in scores])
 
 
+class _Pool:
+    """The calling thread and ``others``; each computes alone."""
+
+    def __init__(self, others: ThreadPoolExecutor | None, count: int) -> None:
+        self.others, self.count = others, count
+
+    def ahead(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> Callable[[], set[int]]:
+        """Let the others begin with the blocks. The result makes them stop and says where those begin that
+        are done."""
+        if self.others is None:
+            return set
+        left, done, is_over = iter(blocks), set(), threading.Event()
+
+        def some() -> None:
+            while not is_over.is_set() and (block := next(left, None)) is not None:
+                work(block)
+                done.add(block.start)
+
+        running = [self.others.submit(some) for _ in range(self.count - 1)]
+
+        def stop() -> set[int]:
+            is_over.set()
+            for one in running:
+                one.result()
+            return done
+
+        return stop
+
+    def run(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
+        """Call a function for all blocks."""
+        left = iter(blocks)
+
+        def some() -> None:
+            for block in left:
+                work(block)
+
+        running = [self.others.submit(some) for _ in range(self.count - 1)] if self.others else []
+        some()
+        for one in running:
+            one.result()
+
+
 @contextmanager
-def _threads() -> Iterator[Run]:
-    """What calls a function for blocks in as many threads as PyTorch uses, each of which computes alone."""
+def _threads() -> Iterator[_Pool]:
+    """As many threads as PyTorch uses."""
     count = torch.get_num_threads()
     torch.set_num_threads(1)  # here and in the threads that are started from now on
     try:
         if count == 1:
-            yield lambda work, blocks: deque(map(work, blocks), 0).clear()
+            yield _Pool(None, 1)
         else:
-            with ThreadPoolExecutor(count) as pool:
-                yield lambda work, blocks: deque(pool.map(work, blocks), 0).clear()
+            with ThreadPoolExecutor(count - 1) as others:
+                yield _Pool(others, count)
     finally:
         torch.set_num_threads(count)
 
@@ -75,55 +113,69 @@ def _array(x: Tensor) -> Any:
     return x.detach().contiguous().numpy()
 
 
-_local = threading.local()
+_kept = threading.local()
 
 
-def _scratch(rows: int, d: int) -> Tensor:
-    """The same memory in every call of a thread: fresh memory would have to be fetched into its cache."""
-    if not hasattr(_local, "memory") or len(_local.memory) < rows * d:
-        _local.memory = torch.empty(rows * d)
-    return _local.memory[: rows * d].view(rows, d)
+def _scratch(rows: int, d: int, use: str = "products") -> Tensor:
+    """``(rows, d)`` in the same memory in every call of a thread: fresh memory would have to be fetched into
+    its cache, and allocators leave holes between large pieces."""
+    memory: Tensor | None = getattr(_kept, use, None)
+    if memory is None or memory.shape[0] < rows or memory.shape[1] != d:
+        memory = torch.empty(rows, d)
+        setattr(_kept, use, memory)
+    return memory if memory.shape[0] == rows else memory[:rows]
 
 
 class _Instance:
     """The scores of one instance, from its distances ``(n, n)`` and neighborhoods: arrays ``(n, W)``."""
 
-    def __init__(self, net: GeoRouteNet, distance: Tensor, near: list[Any], run: Run) -> None:
+    def __init__(self, net: GeoRouteNet, distance: Tensor, near: list[Any], pool: _Pool) -> None:
         from georoutenet.model import dense_numba
 
-        self.kernels, self.net, self.near, self.run = dense_numba, net, near, run
+        self.kernels, self.net, self.near, self.pool = dense_numba, net, near, pool
         self.n, self.d = len(distance), net.config.hidden
         upper = np.triu_indices(self.n)
         self.distance = distance.numpy()[upper]
-        self.first = torch.empty(len(self.distance), self.d)  # states of pairs i <= j, (T, d)
-        self.product = torch.empty_like(self.first)
+        count = len(self.distance)
+        memory = _scratch(2 * count + self.n**2, self.d, "states").split([count, count, self.n**2])
+        self.first = memory[0]  # states of pairs i <= j, (T, d)
+        self.products = memory[1]  # of these, and later of about half of all pairs
+        self.states = memory[2].view(self.n, self.n, self.d)
         self.place = np.empty((self.n, self.n), np.int64)  # the number of every pair's first state
-        self.place[upper] = self.place.T[upper] = np.arange(len(self.first))
-        self.states = torch.empty(self.n, self.n, self.d)
+        self.place[upper] = self.place.T[upper] = np.arange(count)
         self.logits = torch.empty(self.n, self.n)
 
     def scores(self, coords: Tensor) -> tuple[Tensor, Tensor]:
         """Start log-probabilities ``(1, n)`` and logits ``(n, n)``."""
         layers, n = self.net.layers, self.n
-        self.run(self._begin(), _blocks(len(self.first), BLOCK))
+        self.pool.run(self._begin(), _blocks(len(self.first), BLOCK))
         history, s, (q, k, v) = self.net.begin(coords, coords.dtype)
         values, edges = torch.empty(1, n, self.d), torch.empty(1, n, layers[0].heads, self.d)
-        e, place = self.first.numpy(), self.place
+        e, place, blocks = self.first.numpy(), self.place, _blocks(n, max(1, BLOCK // n))
+        stop: Callable[[], set[int]] = set
         for layer, following in zip(layers, [*layers[1:], None], strict=True):
             queries = np.stack([x[0].numpy() for x in (q, k, v)])
             bias, strength = _array(layer.edge_bias.weight), np.float32(layer.strength().item())
-            given = (queries, e, place, bias, strength, *self.near)
-            self.run(partial(self._attend, given, values[0], edges[0]), _blocks(n, 32))
+            found = values[0].numpy(), edges[0].numpy()
+            self.kernels.attention(queries, e, place, bias, strength, *self.near, *found)
             if following is None:
                 s, source, target = layer.conclude(values, edges, history, s)
             else:
                 h, s, source, target, q, k, v = layer.advance(values, edges, history, s, following)
                 history.append(h)
-            self.run(
-                self._update(layer, source[0].numpy(), target[0].numpy()), _blocks(n, max(1, BLOCK // n))
-            )
+            update = self._update(layer, source[0].numpy(), target[0].numpy(), stop())
+            self.pool.run(update, blocks)
             e, place = self.states.view(-1, self.d).numpy(), np.arange(n * n).reshape(n, n)
+            if following is not None:  # other threads multiply while this one is at the nodes
+                some = [rows for rows in blocks if rows.stop * n <= len(self.products)]
+                stop = self.pool.ahead(partial(self._multiply, following), some)
         return s, self.logits
+
+    def _multiply(self, layer: Layer, rows: slice) -> None:
+        """Products of the pairs that leave some cities with a layer's weight."""
+        pairs = slice(rows.start * self.n, rows.stop * self.n)
+        weight = layer.edge_update.weight.detach().T
+        torch.mm(self.states.view(-1, self.d)[pairs], weight, out=self.products[pairs])
 
     def _begin(self) -> Callable[[slice], None]:
         """Eq. edge_embedding of pairs ``i <= j``, and their products with the first layer's weight."""
@@ -140,15 +192,13 @@ class _Instance:
             hidden = torch.mm(basis, enter, out=_scratch(len(basis), self.d))
             kernels.silu(hidden.numpy(), bias)
             e = torch.addmm(offset, hidden, leave, out=self.first[block])
-            torch.mm(e, weight, out=self.product[block])
+            torch.mm(e, weight, out=self.products[block])
 
         return begin
 
-    def _attend(self, given: tuple[Any, ...], values: Tensor, edges: Tensor, cities: slice) -> None:
-        self.kernels.attention(*given, cities.start, values[cities].numpy(), edges[cities].numpy())
-
-    def _update(self, layer: Layer, source: Any, target: Any) -> Callable[[slice], None]:
-        """Eqs. edge_proposal and edge_update of the pairs that leave some cities, at the end also logits."""
+    def _update(self, layer: Layer, source: Any, target: Any, done: set[int]) -> Callable[[slice], None]:
+        """Eqs. edge_proposal and edge_update of the pairs that leave some cities, at the end also logits;
+        ``done`` are the blocks that are multiplied already."""
         kernels, norm = self.kernels, layer.edge_norm
         weight = layer.edge_update.weight.detach().T
         epsilon = np.full(self.d, norm.eps, np.float32)
@@ -157,18 +207,22 @@ class _Instance:
         first, last = cast("Linear", self.net.edge_head[0]), cast("Linear", self.net.edge_head[2])
         enter = first.weight.detach().T
         head = _array(first.bias), _array(last.weight[0]), np.float32(last.bias.item())
+        n, d, flat, arrays = self.n, self.d, self.states.view(-1, self.d), self.states.numpy()
+        firsts, logits = (self.products.numpy(), self.first.numpy()), self.logits.view(-1).numpy()
 
         def update(rows: slice) -> None:
-            part = self.states[rows]
-            e, u = part.view(-1, self.d), _scratch(part[..., 0].numel(), self.d)
+            pairs = slice(rows.start * n, rows.stop * n)
+            e, states = flat[pairs], arrays[rows]
             if is_first:
-                both = self.product.numpy(), self.first.numpy(), self.place[rows]
-                kernels.first_update(*both, source[rows], target, normal, part.numpy())
+                kernels.first_update(*firsts, self.place[rows], source[rows], target, normal, states)
             else:
-                torch.mm(e, weight, out=u)
-                kernels.update(u.view_as(part).numpy(), part.numpy(), source[rows], target, normal)
+                if rows.start in done:
+                    product = self.products[pairs]
+                else:
+                    product = torch.mm(e, weight, out=_scratch(pairs.stop - pairs.start, d))
+                kernels.update(product.numpy().reshape(-1, n, d), states, source[rows], target, normal)
             if is_last:
-                torch.mm(e, enter, out=u)
-                kernels.logits(u.numpy(), *head, self.logits[rows].view(-1).numpy())
+                hidden = torch.mm(e, enter, out=_scratch(pairs.stop - pairs.start, d))
+                kernels.logits(hidden.numpy(), *head, logits[pairs])
 
         return update

@@ -140,23 +140,21 @@ def attention(
     index: np.ndarray,
     mask: np.ndarray,
     distance: np.ndarray,
-    first: int,
     values: np.ndarray,
     edges: np.ndarray,
 ) -> None:
-    """Eqs. attention_logit and attention_weights of cities from ``first`` on: averages over each
-    neighborhood, per head, of the nodes' values ``(m, d)`` and of the edge states ``(m, H, d)``.
+    """Eqs. attention_logit and attention_weights: averages over each neighborhood, per head, of the nodes'
+    values ``(n, d)`` and of the edge states ``(n, H, d)``.
 
     ``queries (3, n, d)`` are q, k, v; states ``(T, d)``, their numbers ``(n, n)``; neighborhoods ``(n, W)``.
     """
-    cities, heads, d = edges.shape
+    n, heads, d = edges.shape
     size = d // heads
     root = ONE / np.sqrt(np.float32(size))
     weights = np.empty((heads, index.shape[1]), np.float32)
     near = np.empty(d, np.float32)
     total = np.empty(d, np.float32)
-    for city in range(cities):
-        i = first + city
+    for i in range(n):
         count = 0
         while count < index.shape[1] and mask[i, count]:  # neighbors first, then padding
             j = index[i, count]
@@ -183,7 +181,7 @@ def attention(
                 state = e[place[i, index[i, w]]]
                 for f in range(d):
                     total[f] += weights[h, w] * state[f]
-            edges[city, h] = total
+            edges[i, h] = total
         total[:] = 0
         for w in range(count):
             near[:] = queries[2, index[i, w]]
@@ -191,4 +189,4 @@ def attention(
                 weight = weights[h, w]
                 for f in range(h * size, (h + 1) * size):
                     total[f] += weight * near[f]
-        values[city] = total
+        values[i] = total
