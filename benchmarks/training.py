@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from georoutenet.decode import rollout
-from georoutenet.model import native, node_layer_cuda
+from georoutenet.model import nar4tsp_layer_cuda, native, node_layer_cuda
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
 from georoutenet.train.trainer import make_policy, make_steps
@@ -99,8 +99,11 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
     if not recipe.fused or device.type != "cuda":
         return ""
     states = torch.empty((0, recipe.policy.hidden), dtype=getattr(torch, recipe.precision), device=device)
-    ours = recipe.policy.encoder == "georoutenet" and node_layer_cuda.fits(recipe.policy, states)
-    if not ours:
+    if recipe.policy.encoder == "georoutenet":
+        is_ours = node_layer_cuda.fits(recipe.policy, states)
+    else:
+        is_ours = nar4tsp_layer_cuda.fits(states, recipe.policy.heads)
+    if not is_ours:
         return "triton"
     return "cuda, four warps together" if native.hopper(states.device) else "cuda"
 

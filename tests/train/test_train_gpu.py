@@ -115,9 +115,11 @@ def test_fused_kernels_learn_what_compiled_code_does(encoder: str, how: list[str
     torch.testing.assert_close(fused[averages], plain[averages], rtol=0.05, atol=0.1)
 
 
-def test_steps_in_kernels_repeat_bit_for_bit() -> None:
+@pytest.mark.parametrize("encoder", ["georoutenet", "nar4tsp"])
+def test_steps_in_kernels_repeat_bit_for_bit(encoder: str) -> None:
     """Also a sign that nothing is read before it is there: the start attention has a stream of its own."""
-    recipe = tiny_recipe(["n=50", "batch=64", "candidates=8", "policy.layers=6", *LARGE_ENOUGH])
+    size = [f"policy.encoder={encoder}", "n=50", "batch=64", "candidates=8", "policy.layers=6"]
+    recipe = tiny_recipe([*size, *LARGE_ENOUGH])
     first, one = totals(recipe, steps=30)
     again, two = totals(recipe, steps=30)
     assert torch.equal(first, again)
@@ -154,7 +156,11 @@ def test_runs_side_by_side_in_kernels_repeat_bit_for_bit(tmp_path: Path) -> None
     size += ["compile=false", "steps=100", "epoch_steps=100", "log_every=50", "checkpoint_every=50"]
 
     def trainers(folder: Path) -> list[Trainer]:
-        recipes = [tiny_recipe([*size, f"name=run{seed}", f"seed={seed}"]) for seed in range(3)]
+        encoders = ("georoutenet", "nar4tsp", "georoutenet", "nar4tsp")
+        recipes = [
+            tiny_recipe([*size, f"name=run{seed}", f"seed={seed}", f"policy.encoder={encoder}"])
+            for seed, encoder in enumerate(encoders)
+        ]
         return [Trainer(recipe, folder / recipe.name, device="cuda") for recipe in recipes]
 
     alone, together = trainers(tmp_path / "alone"), trainers(tmp_path / "together")
