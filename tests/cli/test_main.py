@@ -24,6 +24,23 @@ def test_version() -> None:
     assert run("--version").stdout == f"georoutenet {__version__}\n"
 
 
+def test_the_collector_neither_looks_often_nor_at_the_end() -> None:
+    code = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000))\n"  # runs after what main registers
+        "sys.argv = ['georoutenet', '--version']\n"
+        "from georoutenet.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    print(gc.get_threshold()[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout.split()[-2:] == ["1000000", "True"]
+
+
 def test_help_lists_every_subcommand() -> None:
     done = run("--help")
     assert done.returncode == 0
