@@ -7,11 +7,12 @@ the first states and their products with the first layer's weight are computed f
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet, Layer
+from georoutenet.model.layers import linear_maps
 
 if TYPE_CHECKING:
     from georoutenet.model.layers import Linear
@@ -76,6 +78,10 @@ class _Pool:
 
         return stop
 
+    def later(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Let another thread compute something that is asked for at the end."""
+        return work if self.others is None else self.others.submit(work).result
+
     def run(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
         """Call a function for all blocks."""
         left = iter(blocks)
@@ -90,17 +96,23 @@ class _Pool:
             one.result()
 
 
+@cache
+def _others(count: int) -> ThreadPoolExecutor:
+    """Threads that stay: PyTorch's products take milliseconds to begin in a new one."""
+    return ThreadPoolExecutor(count, "georoutenet-dense")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_others.cache_clear)  # no thread survives a fork
+
+
 @contextmanager
 def _threads() -> Iterator[_Pool]:
     """As many threads as PyTorch uses."""
     count = torch.get_num_threads()
-    torch.set_num_threads(1)  # here and in the threads that are started from now on
+    torch.set_num_threads(1)  # here and in threads whose first computation is from now on
     try:
-        if count == 1:
-            yield _Pool(None, 1)
-        else:
-            with ThreadPoolExecutor(count - 1) as others:
-                yield _Pool(others, count)
+        yield _Pool(_others(count - 1) if count > 1 else None, count)
     finally:
         torch.set_num_threads(count)
 
@@ -148,51 +160,64 @@ class _Instance:
     def scores(self, coords: Tensor) -> tuple[Tensor, Tensor]:
         """Start log-probabilities ``(1, n)`` and logits ``(n, n)``."""
         layers, n = self.net.layers, self.n
-        self.pool.run(self._begin(), _blocks(len(self.first), BLOCK))
-        history, s, (q, k, v) = self.net.begin(coords, coords.dtype)
+        few = _blocks(len(self.first), BLOCK // 2)
+        self.pool.run(self._begin(), few)
+        multiply = partial(self._multiply, layers[0], self.first)
+        stop = self.pool.ahead(multiply, few)  # other threads multiply while this one is at the nodes
+        history, s, queries = self.net.begin(coords, coords.dtype)
         values, edges = torch.empty(1, n, self.d), torch.empty(1, n, layers[0].heads, self.d)
         e, place, blocks = self.first.numpy(), self.place, _blocks(n, max(1, BLOCK // n))
-        stop: Callable[[], set[int]] = set
+        all_states = self.states.view(-1, self.d)
         for layer, following in zip(layers, [*layers[1:], None], strict=True):
-            queries = np.stack([x[0].numpy() for x in (q, k, v)])
             bias, strength = _array(layer.edge_bias.weight), np.float32(layer.strength().item())
             found = values[0].numpy(), edges[0].numpy()
-            self.kernels.attention(queries, e, place, bias, strength, *self.near, *found)
+            together = np.concatenate([x.numpy() for x in queries])  # (3, n, d)
+            self.kernels.attention(together, e, place, bias, strength, *self.near, *found)
+            h = layer.node(layer.message(values, edges), history)
+            history.append(h)
+            maps = [*layer.ends(h.dtype), *(following.queries(h.dtype) if following else ())]
+            source, target, *rest = linear_maps(h, maps)
+            queries = tuple(rest)
             if following is None:
-                s, source, target = layer.conclude(values, edges, history, s)
-            else:
-                h, s, source, target, q, k, v = layer.advance(values, edges, history, s, following)
-                history.append(h)
-            update = self._update(layer, source[0].numpy(), target[0].numpy(), stop())
-            self.pool.run(update, blocks)
-            e, place = self.states.view(-1, self.d).numpy(), np.arange(n * n).reshape(n, n)
-            if following is not None:  # other threads multiply while this one is at the nodes
-                some = [rows for rows in blocks if rows.stop * n <= len(self.products)]
-                stop = self.pool.ahead(partial(self._multiply, following), some)
-        return s, self.logits
+                start = self.pool.later(partial(self._start, s, history[1:]))
+            done = stop()
+            if layer is layers[0]:
+                self.pool.run(multiply, [block for block in few if block.start not in done])
+            self.pool.run(self._update(layer, source[0].numpy(), target[0].numpy(), done), blocks)
+            e, place = all_states.numpy(), np.arange(n * n).reshape(n, n)
+            if following is not None:
+                some = [slice(rows.start * n, rows.stop * n) for rows in blocks]
+                some = [pairs for pairs in some if pairs.stop <= len(self.products)]
+                stop = self.pool.ahead(partial(self._multiply, following, all_states), some)
+        return start(), self.logits
 
-    def _multiply(self, layer: Layer, rows: slice) -> None:
-        """Products of the pairs that leave some cities with a layer's weight."""
-        pairs = slice(rows.start * self.n, rows.stop * self.n)
-        weight = layer.edge_update.weight.detach().T
-        torch.mm(self.states.view(-1, self.d)[pairs], weight, out=self.products[pairs])
+    @torch.no_grad()  # in another thread, too
+    def _start(self, s: Tensor, nodes: list[Tensor]) -> Tensor:
+        """The start distribution from the node states after every layer."""
+        for layer, h in zip(self.net.layers, nodes, strict=True):
+            if layer is not self.net.layers[-1]:
+                s = layer.start(s, h)
+        return layer.start_attention.distribution(s, h)
+
+    def _multiply(self, layer: Layer, states: Tensor, pairs: slice) -> None:
+        """Products of some pairs' states with a layer's weight."""
+        torch.mm(states[pairs], layer.edge_update.weight.detach().T, out=self.products[pairs])
 
     def _begin(self) -> Callable[[slice], None]:
-        """Eq. edge_embedding of pairs ``i <= j``, and their products with the first layer's weight."""
+        """Eq. edge_embedding of pairs ``i <= j``."""
         net, kernels = self.net, self.kernels
         first, second = cast("Linear", net.edge_input[0]), cast("Linear", net.edge_input[2])
         centers, bandwidth = net.rbf.parameters_of_bases()
         given = _array(centers), np.float32(bandwidth.item())
         enter, leave, offset = first.weight.detach().T, second.weight.detach().T, second.bias.detach()
-        bias, weight = _array(first.bias), net.layers[0].edge_update.weight.detach().T
+        bias = _array(first.bias)
 
         def begin(block: slice) -> None:
             basis = torch.empty(block.stop - block.start, len(centers))
             kernels.bases(self.distance[block], *given, basis.numpy())
             hidden = torch.mm(basis, enter, out=_scratch(len(basis), self.d))
             kernels.silu(hidden.numpy(), bias)
-            e = torch.addmm(offset, hidden, leave, out=self.first[block])
-            torch.mm(e, weight, out=self.products[block])
+            torch.addmm(offset, hidden, leave, out=self.first[block])
 
         return begin
 
@@ -216,7 +241,7 @@ class _Instance:
             if is_first:
                 kernels.first_update(*firsts, self.place[rows], source[rows], target, normal, states)
             else:
-                if rows.start in done:
+                if pairs.start in done:
                     product = self.products[pairs]
                 else:
                     product = torch.mm(e, weight, out=_scratch(pairs.stop - pairs.start, d))
