@@ -59,7 +59,6 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   __shared__ Ends ends;
   Lane at;
   uint4* next = shared + FRAGMENTS + threadIdx.x / 32 * 256;
-  int place = place_in_tile(at.g, at.t);
   Share share(pairs);
   int tile = share.first + threadIdx.x / 32;
   if (tile < share.last) fetch(next, e, tile, pairs, at.lane);
@@ -73,11 +72,14 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   publish();
   __syncthreads();
   Matrix map = matrix_in(shared);
-  word one = diagonal(at) & ONE, half = diagonal(at) & HALF;
+  word kept = diagonal(at);
   for (; tile < share.last; tile += UPDATE_FORWARD_WARPS) {
     float acc[16][4];
-    word x[2][16];
-    ends.take(acc, tile, at, half, source, target);
+    word x[2][16], lane = at.lane;
+    keep(lane);
+    at.lane = lane & 31, at.g = lane / 4, at.t = lane & 3;  // computed again each time: registers are few
+    ends.take(acc, tile, at, kept & HALF, source, target);
+    int place = place_in_tile(at.g, at.t);
     wait_for_copies();
     __syncwarp();
     take_from_tile(x[0], next, place);
@@ -87,16 +89,23 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     if (tile + UPDATE_FORWARD_WARPS < share.last) fetch(next, e, tile + UPDATE_FORWARD_WARPS, pairs, at.lane);
     commit_copies();
     finish(acc, x);
+    word one = kept & ONE;
     float sum[4] = {}, square[4] = {};  // of row g, and again; of row g + 8, and again
 #pragma unroll
-    for (int q = 0; q < 16; q += 2) {
+    for (int q = 0; q < 18; q += 2) {
+#pragma unroll
+      for (int h = q; h < min(q + 2, 16); h++) {
+        float(&two)[4] = acc[h];
+#pragma unroll
+        for (int k = 0; k < 4; k++) two[k] = fmaf(two[k], tangent(two[k]), two[k]);
+        mma(two, x[0][h], x[1][h], one);
+      }
+      if (q == 0) continue;
+      // The ones before, which are there by now.
       word y[4];
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float(&two)[4] = acc[q + h];
-#pragma unroll
-        for (int k = 0; k < 4; k++) two[k] = fmaf(two[k], tangent(two[k]), two[k]);
-        mma(two, x[0][q + h], x[1][q + h], one);
+        float(&two)[4] = acc[q - 2 + h];
         y[2 * h] = pack(two[0], two[1]), y[2 * h + 1] = pack(two[2], two[3]);
       }
       mma(sum, y[0], y[1], y[2], y[3], ONE, ONE);
@@ -109,20 +118,26 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
       scale[r] = rsqrtf(fmaxf(square[2 * r] * (1.0f / WIDTH) - mean * mean, 0.0f) + 1e-5f);
       shift[r] = -mean * scale[r];
     }
+    int row = 16 * tile + at.g;
+    uint4* to = out + piece(row, at.t);
 #pragma unroll
     for (int r = 0; r < 2; r++)
+      if (at.t == 0 && row + 8 * r < pairs) scales[row + 8 * r] = scale[r], shifts[row + 8 * r] = shift[r];
 #pragma unroll
-      for (int q = 0; q < 16; q++) {
-        float4 by = norm[4 * q + at.t];
-        x[r][q] = pack(fmaf(fmaf(acc[q][2 * r], scale[r], shift[r]), by.x, by.z),
-                       fmaf(fmaf(acc[q][2 * r + 1], scale[r], shift[r]), by.y, by.w));
+    for (int c = 0; c < 4; c++) {
+      word y[2][4];
+#pragma unroll
+      for (int p = 0; p < 4; p++) {
+        float4 by = norm[4 * (4 * c + p) + at.t];
+        float(&two)[4] = acc[4 * c + p];
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+          y[r][p] = pack(fmaf(fmaf(two[2 * r], scale[r], shift[r]), by.x, by.z),
+                         fmaf(fmaf(two[2 * r + 1], scale[r], shift[r]), by.y, by.w));
       }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      int row = 16 * tile + at.g + 8 * r;
-      if (row >= pairs) continue;
-      if (at.t == 0) scales[row] = scale[r], shifts[row] = shift[r];
-      put(out + piece(row, at.t), x[r]);
+      for (int r = 0; r < 2; r++)
+        if (row + 8 * r < pairs) to[128 * r + 4 * c] = make_uint4(y[r][0], y[r][1], y[r][2], y[r][3]);
     }
   }
 }

@@ -14,11 +14,16 @@ from georoutenet.model import edge_backward_cuda, native
 from georoutenet.model.native import MATRIX, TILE, Kernel
 
 # As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
-FORWARD = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE, groups=True)
+FORWARD = Kernel("edge_update.cu", "update_forward", warps=16, shared=MATRIX + 16 * TILE, groups=True)
+FORWARD_ALONE = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE)
 BACKWARD = Kernel(
     "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * (5 * TILE // 2), groups=True
 )
 BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
+
+
+def _forward_kernel(e: Tensor) -> Kernel:
+    return FORWARD if native.hopper(e.device) else FORWARD_ALONE
 
 
 def _backward_kernel(e: Tensor) -> Kernel:
@@ -28,7 +33,7 @@ def _backward_kernel(e: Tensor) -> Kernel:
 def fits(e: Tensor) -> bool:
     """Whether the kernels take these states, this backward pass or `edge_backward_cuda`'s."""
     in_one = edge_backward_cuda.fits(e, FORWARD, edge_backward_cuda.GRADIENTS)
-    return in_one or native.fits(e, FORWARD, _backward_kernel(e))
+    return in_one or native.fits(e, _forward_kernel(e), _backward_kernel(e))
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,7 +42,7 @@ def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     batch, m, n, _ = e.shape
     out = torch.empty_like(e)
     scales, shifts = e.new_empty((2, batch * m * n), dtype=torch.float32)
-    FORWARD(*inputs, out, scales, shifts, m, n, batch * m * n)
+    _forward_kernel(e)(*inputs, out, scales, shifts, m, n, batch * m * n)
     return out, scales, shifts
 
 
