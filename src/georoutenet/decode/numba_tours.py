@@ -35,7 +35,8 @@ from georoutenet.decode.threads import in_ranges
 from georoutenet.errors import InputError
 
 TOGETHER, AT_ONCE = 8, 16
-"""Greedy and sampled tours that advance in turns: a step waits for its row, and the others fill the wait."""
+"""Tours that advance in turns: a step waits for its row, and the others fill the wait. Samples that share
+their weights need less memory, so they are more."""
 FEW = 2
 """For so few samples rows of weights are made as they are wanted, and not once for all samples."""
 TINY, HUGE = np.float32(2.0**-80), np.float32(2.0**SHIFT)
@@ -242,6 +243,7 @@ def _sample(
     """
     n, samples = tours.shape[2], tours.shape[1]
     few = shared is None
+    together = TOGETHER if few else AT_ONCE
     parts = (samples + AT_ONCE - 1) // AT_ONCE
     padded = (n + WIDE - 1) // WIDE * WIDE
     flat, starts = logits.reshape(-1), start.reshape(-1)
@@ -262,8 +264,8 @@ def _sample(
     prepared = -1
     for number in range(low, high):
         skip = number % parts * AT_ONCE
-        begin = number * AT_ONCE if few else number // parts * samples + skip
-        group = min(AT_ONCE, len(every_chance) - begin if few else samples - skip)
+        begin = number * together if few else number // parts * samples + skip
+        group = min(together, len(every_chance) - begin if few else samples - skip)
         for g in range(group):
             b = (begin + g) // samples
             home[g], line[g] = b, own + g * padded
@@ -360,7 +362,7 @@ def sample(task: Task, samples: int, seed: int) -> Decoded:
     inputs = (task.start.numpy(), task.logits.numpy(), task.end.numpy(), np.uint64(seed & ((1 << 64) - 1)))
     # For few samples a group is any tours in their order; for many it is some of one instance.
     few = samples <= FEW
-    groups = -(-batch * samples // AT_ONCE) if few else batch * -(-samples // AT_ONCE)
+    groups = -(-batch * samples // TOGETHER) if few else batch * -(-samples // AT_ONCE)
     shared = None if few else True
     _checked(in_ranges(groups, lambda low, high: _sample(low, high, shared, *inputs, tours, chances)))
     return Decoded(torch.from_numpy(tours), torch.from_numpy(chances))
