@@ -7,7 +7,7 @@
 // du^T (128 features by pairs) with e and with columns that say which target and which source a pair has: that is dW, dt
 // and ds. The stages go along the sources of an item, a part of the sources of an instance, for one band of its targets
 // after the other; so dt is complete at a band's last stage, and ds at the last band. What was added up of it before lies
-// in a scratch in memory, which each thread reads as it wrote it.
+// in a scratch in memory, which each thread reads as it wrote it: for each step along the sources the columns by eights.
 //
 // The weights are there once, for the product with e and, turned, for the one with du.
 constexpr int ROWS = 128;        // of a stage
@@ -40,7 +40,7 @@ struct Rows {
 struct Stage {
   int item, band, done;       // of the item's sources
   int instance, source, target, pair;  // of the first row, among those of all instances
-  int rows;                   // with a source; none after the last stage
+  int sources, rows;          // rows with a source; none after the last stage
   bool is_last;               // of the band
   unsigned short inside[8];   // which of a warp's rows are there, a bit each
   __device__ void open(const Plan& plan, const Rows& all) {
@@ -55,7 +55,8 @@ struct Stage {
     source = instance * plan.m + first;
     target = instance * plan.n + band * plan.width;
     pair = source * plan.n + band * plan.width;
-    rows = min(plan.height, left) * plan.width;
+    sources = min(plan.height, left);
+    rows = sources * plan.width;
     is_last = left <= plan.height;
     bool is_narrow = plan.n - band * plan.width < plan.width;
     for (int warp = 0; warp < 8; warp++)
@@ -136,16 +137,20 @@ __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4]
 }
 // Sums over a stage's pairs, of features 16 warp + g + (0, 8) and of 64 more: with 128 features, 32 columns.
 typedef float Sums[2][16 + COLUMNS / 8][4];
-// use(column - from, feature, sum) for the columns from `from` on, less than `to`.
+// The sum of column 8 j + 2 t + k and of feature 16 warp + g + 8 (f % 2) + 64 (f / 2).
+__device__ __forceinline__ float& of_column(Sums& total, int j, int k, int f) {
+  return total[f / 2][16 + j][f % 2 * 2 + k];
+}
+// use(column, feature, sum) for the columns less than `to`.
 template <class Use>
-__device__ __forceinline__ void visit(Sums& total, int warp, Lane at, int from, int to, Use use) {
+__device__ __forceinline__ void visit(Sums& total, int warp, Lane at, int to, Use use) {
 #pragma unroll
   for (int k = 0; k < COLUMNS / 4; k++) {
-    int column = k / 2 * 8 + 2 * at.t + k % 2 - from;
-    if (0 <= column && column < to - from)
+    int column = k / 2 * 8 + 2 * at.t + k % 2;
+    if (column < to)
 #pragma unroll
       for (int f = 0; f < 4; f++)
-        use(column, 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2), total[f / 2][16 + k / 2][f % 2 * 2 + k % 2]);
+        use(column, 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2), of_column(total, k / 2, k % 2, f));
   }
 }
 __device__ __forceinline__ void put_narrow(void* to, size_t at, float x) { ((unsigned short*)to)[at] = pack(x, 0.0f); }
@@ -158,6 +163,9 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
                                        float* scratch, int warp, Lane at) {
   constexpr float FACTOR = TWICE ? 0.5f : 1.0f;
   Sums total = {};
+  int first = plan.width / 8, last = (plan.width + plan.height - 1) / 8;  // eights of columns of sources
+  int eights = last - first + 1, steps = (plan.chunk + plan.height - 1) / plan.height, step = 0;
+  float4* before = (float4*)scratch + (size_t)blockIdx.x * steps * eights * 2 * GROUP + threadIdx.x % GROUP;
   for (int number = 0; stages[number % RING].rows; number++) {
     const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
 #pragma unroll
@@ -182,22 +190,39 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
       for (int q = 0; q < 20; q++)
 #pragma unroll
         for (int k = 0; k < 4; k++) hold(total[h][q][k]);
-    ahead.read(stages[(number + 2) % RING], rows);
     bool is_first = stage.band == 0, is_complete = stage.band == plan.bands - 1;
-    float* before = scratch + ((size_t)blockIdx.x * plan.chunk + stage.done) * WIDTH;
-    visit(total, warp, at, plan.width, COLUMNS, [&](int column, int f, float& sum) {
-      if (column * plan.width < stage.rows) {
-        float all = is_first ? sum : sum + before[column * WIDTH + f];
-        if (is_complete)
-          put_narrow(ds, (size_t)(stage.source + column) * WIDTH + f, FACTOR * all);
-        else
-          before[column * WIDTH + f] = all;
+    float4* here = before + step * eights * 2 * GROUP;
+    float4 old[2] = {};
+    if (!is_first) old[0] = here[0], old[1] = here[GROUP];
+    ahead.read(stages[(number + 2) % RING], rows);
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++) {
+      if (j < first || j > last) continue;
+      if (j > first && !is_first) old[0] = here[0], old[1] = here[GROUP];
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        float sum[4] = {old[k].x, old[k].y, old[k].z, old[k].w};
+        int column = 8 * j + 2 * at.t + k - plan.width;
+#pragma unroll
+        for (int f = 0; f < 4; f++) sum[f] += of_column(total, j, k, f);
+        if (!is_complete)
+          here[k * GROUP] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        else if (0 <= column && column < stage.sources)
+#pragma unroll
+          for (int f = 0; f < 4; f++)
+            put_narrow(ds, (size_t)(stage.source + column) * WIDTH + 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2),
+                       FACTOR * sum[f]);
+#pragma unroll
+        for (int f = 0; f < 4; f++)
+          if (column >= 0) of_column(total, j, k, f) = 0.0f;
       }
-      sum = 0.0f;
-    });
+      here += 2 * GROUP;
+    }
+    step++;
     if (stage.is_last) {
+      step = 0;
       size_t to = ((size_t)stage.item * plan.n + stage.band * plan.width) * WIDTH;
-      visit(total, warp, at, 0, plan.width, [&](int column, int f, float& sum) {
+      visit(total, warp, at, plan.width, [&](int column, int f, float& sum) {
         if (column < plan.n - stage.band * plan.width) {
           if (plan.parts == 1)
             put_narrow(dt, to + column * WIDTH + f, FACTOR * sum);

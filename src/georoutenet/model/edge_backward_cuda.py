@@ -39,7 +39,18 @@ class Plan:
 
     def stages(self) -> int:
         """Of an item, at most."""
-        return self.bands * -(-self.chunk // self.height)
+        return self.bands * self.steps()
+
+    def steps(self) -> int:
+        """Stages of a band."""
+        return -(-self.chunk // self.height)
+
+    def scratch(self) -> int:
+        """Rows of what a block keeps of the sources' gradients from band to band: columns by eights."""
+        if self.bands == 1:
+            return 1
+        eights = (self.width + self.height - 1) // 8 - self.width // 8 + 1
+        return self.steps() * eights * 8
 
 
 @cache
@@ -90,7 +101,7 @@ def outputs(e: Tensor, divided: Plan, blocks: int, vectors: int = 2) -> tuple[Te
         e.new_empty((batch, 1, m, d)),
         of_targets,
         e.new_empty((blocks, vectors, d), dtype=float32),
-        e.new_empty((blocks, divided.chunk if divided.bands > 1 else 1, d), dtype=float32),
+        e.new_empty((blocks, divided.scratch(), d), dtype=float32),
     )
 
 
