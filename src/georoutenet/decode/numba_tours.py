@@ -37,6 +37,9 @@ from georoutenet.errors import InputError
 TOGETHER, AT_ONCE = 8, 16
 """Tours that advance in turns: a step waits for its row, and the others fill the wait. Samples that share
 their weights need less memory, so they are more."""
+FAR = 1 << 16
+"""Larger matrices, in bytes, are asked for as a whole, fewer of them at a time: memory likes to be read in
+order, and what is read has to stay in the cache."""
 FEW = 2
 """For so few samples rows of weights are made as they are wanted, and not once for all samples."""
 TINY, HUGE = np.float32(2.0**-80), np.float32(2.0**SHIFT)
@@ -151,10 +154,14 @@ def _greedy(
         np.empty(TOGETHER, np.int64),
     )
     product, chance = np.empty(TOGETHER), np.empty(TOGETHER)
-    for base in range(low, high, TOGETHER):
-        group = min(TOGETHER, high - base)
+    far = 4 * n * n > FAR
+    together = TOGETHER // 2 if far else TOGETHER
+    for base in range(low, high, together):
+        group = min(together, high - base)
         for g in range(group):
             b, bits = base + g, words_at + 8 * g * count
+            if far:
+                fetch(flat_at + 4 * b * n * n, n * n)
             for word in range(count):
                 words[g * count + word] = every[word]
             city = first_largest(_where(b * n, starts.size, n, starts_at, start_tail_at), bits, n)
