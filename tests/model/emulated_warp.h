@@ -181,6 +181,7 @@ struct Copy {
   const void* from;
   bool inside;
   unsigned group;
+  int bytes = 16;
 };
 inline std::vector<Copy> copies[1024];
 inline unsigned groups[1024];
@@ -192,6 +193,11 @@ inline void copy16(void* shared, const void* global, bool inside = true) {
   memset(shared, 0xff, 16);
   copies[me].push_back({shared, global, inside, groups[me]});
 }
+inline void copy4(void* shared, const void* global) {
+  unsigned me = threadIdx.x;
+  memset(shared, 0xff, 4);
+  copies[me].push_back({shared, global, true, groups[me], 4});
+}
 inline void prefetch(const void*) {}
 inline void commit_copies() { groups[threadIdx.x]++; }
 template <int PENDING = 0>
@@ -202,9 +208,9 @@ inline void wait_for_copies() {
     if (copy.group + PENDING >= groups[me])
       left.push_back(copy);
     else if (copy.inside)
-      memcpy(copy.to, copy.from, 16);
+      memcpy(copy.to, copy.from, copy.bytes);
     else
-      memset(copy.to, 0, 16);
+      memset(copy.to, 0, copy.bytes);
   copies[me] = left;
 }
 inline const unsigned short* rows_of_matrices[1024];
@@ -322,7 +328,7 @@ struct Product {
   bool add;  // to what was there
   const word* a[4];  // or none of them, and `left`
   Operand left, b;
-  bool is_turned;
+  bool is_turned, is_left_turned;
   unsigned group;
 };
 struct Flight {  // of a thread
@@ -357,18 +363,18 @@ template <bool ADD = true, bool TURNED = false>
 inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, TURNED});
+  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, TURNED, TURNED});
 }
-template <bool ADD, bool TURNED, int N>
+template <bool ADD, bool TURNED, bool LEFT = TURNED, int N>
 inline void start_mma(float (&c)[N][4], Operand a, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_product({tiles, ADD, {}, a, b, TURNED});
+  start_product({tiles, ADD, {}, a, b, TURNED, LEFT});
 }
 template <bool ADD = true>
 inline void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2, const word& a3,
                       Operand b) {
-  start_product({{c, d}, ADD, {&a0, &a1, &a2, &a3}, 0, b, false});
+  start_product({{c, d}, ADD, {&a0, &a1, &a2, &a3}, 0, b, false, false});
 }
 inline void meet_group() {
   if (threadIdx.x / 128 >= emulator.groups.size()) fail("products need four warps");
@@ -411,7 +417,7 @@ inline void wait_for_products() {
     for (int r = 0; r < 2; r++)
       for (int k = 0; k < 16; k++)
         a[r][k] = product.a[0] ? half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2)
-                               : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_turned);
+                               : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_left_turned);
     for (size_t q = 0; q < product.c.size(); q++)
       for (int h = 0; h < 2; h++) {
         float b[16];

@@ -86,6 +86,13 @@ __device__ __forceinline__ void fetch(uint4* to, const uint4* from, const Stage&
   for (int k = 0; k < 8; k++) copy16(to + 2 * k, first + bytes[k], inside >> 2 * k & 1);
   commit_copies();
 }
+// Their scales and shifts, with the copies that follow; of rows that are not there, the first row's.
+__device__ __forceinline__ void fetch_numbers(float (&to)[2][16], const float* scales, const float* shifts,
+                                              const Stage& stage, const Rows& rows, int warp, int lane) {
+  int row = lane % 16, there = stage.inside[warp] >> row & 1;
+  int pair = stage.pair + (there ? rows.bytes[warp][row % 2][row / 2] / (2 * WIDTH) : 0);
+  copy4(&to[lane / 16][row], (lane < 16 ? scales : shifts) + pair);
+}
 // What a stage will read, from memory as far as the cache; some of it may be nothing. By 128 threads, a row each.
 struct Ahead {
   const uint4* states[3];
@@ -102,20 +109,35 @@ struct Ahead {
       if (from) prefetch(from + pair);
   }
 };
-// Columns beside the rows: which target, then which source.
-__device__ void fill_columns(uint4* columns, const Plan& plan) {
+// Columns beside the rows: `one` says which target, then which source.
+__device__ void fill_columns(uint4* columns, const Plan& plan, float one) {
   for (int k = threadIdx.x; k < ROWS * COLUMNS / 8; k += blockDim.x) {
     int row = k % ROWS, source = row / plan.width, target = row % plan.width;
     word w[4];
     for (int p = 0; p < 4; p++) {
       int column = k / ROWS * 8 + 2 * p;
-      auto one = [&](int column) {
-        return source < plan.height && (column == target || column == plan.width + source) ? 1.0f : 0.0f;
+      auto of = [&](int column) {
+        return source < plan.height && (column == target || column == plan.width + source) ? one : 0.0f;
       };
-      w[p] = pack(one(column), one(column + 1));
+      w[p] = pack(of(column), of(column + 1));
     }
     columns[place_of(row, k / ROWS)] = make_uint4(w[0], w[1], w[2], w[3]);
   }
+}
+// The rows of t and of s that a stage has, on their way, for the product with the columns: as cores of 8 of them and 8
+// features in the tiles' order. By 128 threads. Columns of nothing have some row, for its numbers are multiplied with zero.
+constexpr int ENDS = COLUMNS * WIDTH / 8;
+__device__ __forceinline__ void fetch_ends(uint4* ends, const uint4* source, const uint4* target, const Stage& stage,
+                                           const Plan& plan) {
+  int column = threadIdx.x % 128 / 4, t = threadIdx.x % 4, i = column - plan.width;
+  int j = min(column, plan.n - stage.band * plan.width - 1);
+  const uint4* from = i < 0 ? target + piece(stage.target + j, t) : source + piece(stage.source + min(i, stage.sources - 1), t);
+  word* to = (word*)ends + column / 8 * 16 * 32 + column % 8 * 4 + t;
+#pragma unroll
+  for (int c = 0; c < 4; c++)
+#pragma unroll
+    for (int p = 0; p < 4; p++) copy4(to + (4 * c + p) * 32, (const word*)(from + 4 * c) + p);
+  commit_copies();
 }
 // Sums over the 16 rows from `rows` on, and over the 8 rows of `half`: lane (g, t) has features 16 column + g + (0, 8) of
 // column 2 t and of column 2 t + 1.
@@ -155,13 +177,17 @@ __device__ __forceinline__ void visit(Sums& total, int warp, Lane at, int to, Us
 }
 __device__ __forceinline__ void put_narrow(void* to, size_t at, float x) { ((unsigned short*)to)[at] = pack(x, 0.0f); }
 
-// Barriers 1 and 2: a group's sums are complete, so du and the states are free. 3 and 4: its du is there.
-// The third group, with du twice or once as it shall be.
-template <bool TWICE>
-__device__ __forceinline__ void add_up(const uint4* left, const uint4* states, Stage* stages, const Rows& rows,
-                                       const Plan& plan, const Ahead& ahead, float* dw, void* ds, void* dt,
-                                       float* scratch, int warp, Lane at) {
-  constexpr float FACTOR = TWICE ? 0.5f : 1.0f;
+// Barriers 1 and 2: a group's sums are complete, so du and the states are free. 3 and 4: its du is there. 6 to 9: so are
+// the ends of an even stage for either group, of an odd one.
+struct BothEnds {
+  uint4* shared;  // of two stages
+  const uint4 *source, *target;
+};
+// The third group. HALVED: it brings the ends, du is twice what it shall be, and the columns have halves.
+template <bool HALVED>
+__device__ __forceinline__ void add_up(const uint4* left, const uint4* states, const BothEnds& ends, Stage* stages,
+                                       const Rows& rows, const Plan& plan, const Ahead& ahead, float* dw, void* ds,
+                                       void* dt, float* scratch, int warp, Lane at) {
   Sums total = {};
   int first = plan.width / 8, last = (plan.width + plan.height - 1) / 8;  // eights of columns of sources
   int eights = last - first + 1, steps = (plan.chunk + plan.height - 1) / plan.height, step = 0;
@@ -194,7 +220,10 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
     float4* here = before + step * eights * 2 * GROUP;
     float4 old[2] = {};
     if (!is_first) old[0] = here[0], old[1] = here[GROUP];
-    ahead.read(stages[(number + 2) % RING], rows);
+    const Stage& after_next = stages[(number + 2) % RING];
+    if (HALVED && after_next.rows)
+      fetch_ends(ends.shared + number % 2 * ENDS, ends.source, ends.target, after_next, plan);
+    ahead.read(after_next, rows);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
       if (j < first || j > last) continue;
@@ -211,7 +240,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
 #pragma unroll
           for (int f = 0; f < 4; f++)
             put_narrow(ds, (size_t)(stage.source + column) * WIDTH + 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2),
-                       FACTOR * sum[f]);
+                       sum[f]);
 #pragma unroll
         for (int f = 0; f < 4; f++)
           if (column >= 0) of_column(total, j, k, f) = 0.0f;
@@ -225,14 +254,20 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, S
       visit(total, warp, at, plan.width, [&](int column, int f, float& sum) {
         if (column < plan.n - stage.band * plan.width) {
           if (plan.parts == 1)
-            put_narrow(dt, to + column * WIDTH + f, FACTOR * sum);
+            put_narrow(dt, to + column * WIDTH + f, sum);
           else
-            ((float*)dt)[to + column * WIDTH + f] = FACTOR * sum;
+            ((float*)dt)[to + column * WIDTH + f] = sum;
         }
         sum = 0.0f;
       });
     }
+    if (HALVED && after_next.rows) {
+      wait_for_copies();
+      publish();
+      arrive(6 + number % 2 * 2, 2 * GROUP), arrive(7 + number % 2 * 2, 2 * GROUP);
+    }
   }
+  constexpr float FACTOR = HALVED ? 0.5f : 1.0f;
 #pragma unroll
   for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -307,20 +342,26 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
                  int height) {
   alignas(128) extern __shared__ uint4 shared[];
   __shared__ Factors factors;
+  __shared__ float numbers[8][2][16];  // scales and shifts of a warp's rows
   alignas(16) __shared__ Rows rows;
   __shared__ Stage stages[RING];
   Plan plan{m, n, items, parts, chunk, bands, width, height};
   uint4 *states = shared + FRAGMENTS, *changes = states + 2 * STATES, *left = changes + PIECES, *products = left + PIECES;
+  BothEnds ends{products + 8 * 128, source, target};
   Lane at;
   int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
   begin(stages, rows, plan);
-  if (group < 2 && stages[0].rows) {
+  if (group < 2) {  // no block is without a stage
     fetch(states, e, stages[0], rows, warp, at.lane);
+    fetch_numbers(numbers[warp], scales, shifts, stages[0], rows, warp, at.lane);
     fetch(changes, grad, stages[0], rows, warp, at.lane);
+  } else {
+    for (int k = 0; k < 2 && stages[k].rows; k++) fetch_ends(ends.shared + k * ENDS, source, target, stages[k], plan);
+    wait_for_copies();
   }
   fill_half(shared, weight);
-  fill_columns(states + PIECES, plan);
-  fill_columns(states + STATES + PIECES, plan);
+  fill_columns(states + PIECES, plan, 0.5f);
+  fill_columns(states + STATES + PIECES, plan, 0.5f);
   factors.set(gamma, at);
   publish();
   __syncthreads();
@@ -328,44 +369,65 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   if (group < 2) {
     give_registers<152>();
     Matrix map = matrix_in(shared);
-    Operand turned = turned_in(shared);
-    word half = diagonal(at) & 0x3f003f00u;
+    Operand turned = turned_in(shared), ends_of_rows = operand(states + PIECES + 64 * group, 16 * PITCH, 128);
+    Operand of_ends = operand(ends.shared, 16 * 128, 128);
     int place = place_of(16 * warp + at.g, at.t);
     uint4* product = products + warp * 128;
     float dgamma[4] = {}, dbeta[4] = {};
-    for (int number = 0; stages[number % RING].rows; number++) {
-      const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
-      const uint4* state = states + number % 2 * STATES + place;
-      float acc[16][4], scale[2], shift[2];
-      word x[2][16], slope[2][16], mean[2], along[2];
-      int pairs[2];
-      take_ends(acc, pairs, stage, rows, plan, half, source, target, warp, at);
-#pragma unroll
-      for (int r = 0; r < 2; r++) scale[r] = scales[pairs[r]], shift[r] = shifts[pairs[r]];
+    float acc[16][4];
+    word x[2][16];
+    // Put what a stage begins with on its way: acc = (W e + s_i + t_j) / 2.
+    auto open = [&](int number) {
       wait_for_copies<1>();
       __syncwarp();
+      const uint4* state = states + number % 2 * STATES + place;
       take(x[0], state, 4 * PITCH);
       take(x[1], state + 8, 4 * PITCH);
-      start(acc, x, map);
+      if (number > 1) barrier(6 + number % 2 * 2 + group, 2 * GROUP);
+      before_products();
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        Operand right = of_ends + number % 2 * ENDS + k * 256;
+        if (k == 0)
+          start_mma<false, true, false>(acc, ends_of_rows, right);
+        else
+          start_mma<true, true, false>(acc, ends_of_rows + 2 * PITCH, right);
+      }
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        start_mma(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], map + k * (32 * 128 / 16));
+      commit_products();
+    };
+    open(0);
+    for (int number = 0;; number++) {
+      const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
+      const uint4* state = states + number % 2 * STATES + place;
+      word slope[2][16], mean[2], along[2];
+      float scale[2];
       wait_for_copies();
       __syncwarp();
       if (number) barrier(1 + group, 2 * GROUP);
+      if (next.rows) fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
       finish(acc, x);
       // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers.
-      bool any = stage.rows > 0;
-      if (any) {
+      {
         float sum[2][4] = {}, along_y[2][4] = {};
         word scale2[2], shift2[2];
 #pragma unroll
-        for (int r = 0; r < 2; r++) scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift[r], shift[r]);
+        for (int r = 0; r < 2; r++) {
+          float shift = numbers[warp][1][at.g + 8 * r];
+          scale[r] = numbers[warp][0][at.g + 8 * r];
+          scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift, shift);
+        }
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < 4; c++) if (stage.sources > 0) {
           uint2 gain = factors.gain[8 * c + 2 * at.t + at.g % 2];
           word by[2][4];
 #pragma unroll
           for (int r = 0; r < 2; r++) {
-            word change[4], y[4];
+            word change[4], y[4], x[4];
             take4(change, changes[place + place_of(8 * r, 4 * c)]);
+            take4(x, state[place_of(8 * r, 4 * c)]);
 #pragma unroll
             for (int p = 0; p < 4; p++) {
               int q = 4 * c + p;
@@ -377,7 +439,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
                 s[h] = fmaf(silu[h], fmaf(t, -scale[r], scale[r]), fmaf(t, scale[r], scale[r]));
               }
               slope[r][q] = pack(s[0], s[1]);
-              y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[r][q], scale2[r], shift2[r]));
+              y[p] = fma2(pack(silu[0], silu[1]), scale2[r], fma2(x[p], scale2[r], shift2[r]));
               by[r][p] = mul2(change[p], y[p]);
             }
             add_row(sum[r], change, gain);
@@ -393,9 +455,6 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
           mean[r] = pack(a, a), along[r] = pack(b, b);
         }
       }
-      __syncwarp();
-      if (any) add_columns(dbeta, dgamma, changes + 16 * warp, product, factors, at.lane);
-      if (next.rows) fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
       // acc = change gamma + mean + along y, divided by scale; slope, which has that scale twice, becomes 2 du.
 #pragma unroll
       for (int c = 0; c < 4; c++) {
@@ -426,9 +485,27 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       arrive(3 + group, 2 * GROUP);
       start_turned(acc, slope, turned);
       __syncwarp();
-      if (next.rows) fetch(changes, grad, next, rows, warp, at.lane);
+      add_columns(dbeta, dgamma, changes + 16 * warp, product, factors, at.lane);
+      __syncwarp();
+      if (next.rows) {
+        fetch_numbers(numbers[warp], scales, shifts, next, rows, warp, at.lane);
+        fetch(changes, grad, next, rows, warp, at.lane);
+      }
+      word inside = stage.inside[warp] >> at.g;
+      uint4* to[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) to[r] = de + piece(stage.pair, at.t) + rows.bytes[warp][at.g % 2][at.g / 2 + 4 * r] / 16;
       finish(acc, slope);
-      put_rows(de, acc, slope, stage, rows, warp, at);
+#pragma unroll
+      for (int q = 0; q < 16; q++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
+      bool is_last = next.rows == 0;
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        if (inside >> 8 * r & 1) put(to[r], slope[r]);
+      if (is_last) break;
+      open(number + 1);
     }
     float* sums = (float*)products;  // (2, 128) for each warp
 #pragma unroll
@@ -445,7 +522,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
 
   take_registers<200>();
   Ahead ahead{{e, grad, nullptr}, {scales, shifts}};
-  add_up<true>(left, states, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
+  add_up<true>(left, states, ends, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif
 
@@ -483,8 +560,8 @@ nar4tsp_gradients(const uint4* grad, const unsigned short* grad_scores, const un
   });
   set_diagonals(slopes, slope, 0.5f, at);
   for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) factors[f] = 2 * scale[f];
-  fill_columns(states + PIECES, plan);
-  fill_columns(states + STATES + PIECES, plan);
+  fill_columns(states + PIECES, plan, 1.0f);
+  fill_columns(states + STATES + PIECES, plan, 1.0f);
   publish();
   __syncthreads();
 
@@ -602,6 +679,6 @@ nar4tsp_gradients(const uint4* grad, const unsigned short* grad_scores, const un
   }
   take_registers<200>();
   Ahead ahead{{x, grad, p}, {nullptr, nullptr}};
-  add_up<false>(left, states, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
+  add_up<false>(left, states, BothEnds{}, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif

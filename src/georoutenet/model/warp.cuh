@@ -81,6 +81,11 @@ __device__ __forceinline__ void copy16(void* shared, const void* global, bool in
                "l"(global), "r"(inside ? 16 : 0)
                : "memory");
 }
+// 4 bytes, likewise.
+__device__ __forceinline__ void copy4(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((word)__cvta_generic_to_shared(shared)), "l"(global)
+               : "memory");
+}
 // The 128 bytes around an address, for whoever reads them later.
 __device__ __forceinline__ void prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -202,7 +207,7 @@ __device__ __forceinline__ void start_mma(float (&c)[7][4], Operand a, Operand b
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6])
       : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
 }
-template <bool ADD, bool TURNED>
+template <bool ADD, bool TURNED, bool LEFT = TURNED>  // LEFT: whether a is turned
 __device__ __forceinline__ void start_mma(float (&c)[16][4], Operand a, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
@@ -212,10 +217,10 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], Operand a, Operand 
       "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
       "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
       "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-      "%64, %65, p, 1, 1, %67, %67;}"
+      "%64, %65, p, 1, 1, %67, %68;}"
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
         FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15])
-      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+      : "l"(a), "l"(b), "n"(ADD), "n"(LEFT), "n"(TURNED));
 }
 template <bool ADD, bool TURNED>
 __device__ __forceinline__ void start_mma(float (&c)[17][4], Operand a, Operand b) {
