@@ -17,7 +17,7 @@ from georoutenet.decode.reference import draw, lanes
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
 
-SHAPES = [(1, 1), (3, 2), (2, 3), (5, 7), (4, 16), (3, 17), (2, 33), (2, 61)]
+SHAPES = [(1, 1), (3, 2), (2, 3), (5, 7), (4, 16), (3, 17), (2, 33), (2, 61), (6, 130)]
 
 
 def example(batch: int, n: int, *, ties: bool = False, seed: int = 0) -> Scores:
