@@ -86,6 +86,19 @@ __device__ __forceinline__ void fetch(uint4* to, const uint4* from, const Stage&
   for (int k = 0; k < 8; k++) copy16(to + 2 * k, first + bytes[k], inside >> 2 * k & 1);
   commit_copies();
 }
+// The same to a tile of the warp's own: a row's pieces lie together in fours, so a copy has less lines to write.
+__device__ __forceinline__ void fetch_tile(uint4* to, const uint4* from, const Stage& stage, const Rows& rows, int warp,
+                                           int lane) {
+  const char* first = (const char*)(from + (size_t)stage.pair * 16 + lane / 2);
+  word inside = stage.inside[warp] >> lane % 2, bytes[8];
+  int place = place_in_tile(lane % 2, lane / 2);
+#pragma unroll
+  for (int k = 0; k < 8; k++) bytes[k] = rows.bytes[warp][lane % 2][k];
+#pragma unroll
+  for (int k = 0; k < 8; k++)  // row 2 k + lane % 2
+    copy16(to + k / 4 * 128 + k % 4 * 8 + (place ^ k % 4), first + bytes[k], inside >> 2 * k & 1);
+  commit_copies();
+}
 // Their scales and shifts, with the copies that follow; of rows that are not there, the first row's.
 __device__ __forceinline__ void fetch_numbers(float (&to)[2][16], const float* scales, const float* shifts,
                                               const Stage& stage, const Rows& rows, int warp, int lane) {
@@ -139,11 +152,11 @@ __device__ __forceinline__ void fetch_ends(uint4* ends, const uint4* source, con
     for (int p = 0; p < 4; p++) copy4(to + (4 * c + p) * 32, (const word*)(from + 4 * c) + p);
   commit_copies();
 }
-// Sums over the 16 rows from `rows` on, and over the 8 rows of `half`: lane (g, t) has features 16 column + g + (0, 8) of
+// Sums over the 16 rows of a tile, and over the 8 rows of `half`: lane (g, t) has features 16 column + g + (0, 8) of
 // column 2 t and of column 2 t + 1.
 __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4], const uint4* rows, const uint4* half,
                                             const Factors& factors, int lane) {
-  int matrix = lane / 8, row = lane % 8, both = place_of(row + matrix / 2 * 8, matrix % 2), four = place_in_tile(row, matrix);
+  int matrix = lane / 8, row = lane % 8, both = place_in_tile(row, matrix % 2), four = place_in_tile(row, matrix);
 #pragma unroll
   for (int c = 0; c < 4; c++) {
     word x[4], y[4], here[4];
@@ -151,7 +164,7 @@ __device__ __forceinline__ void add_columns(float (&total)[4], float (&other)[4]
     load_transposed(y, half + further(four, c));
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      load_transposed(x, rows + both + place_of(0, 4 * c + 2 * h));
+      load_transposed(x, rows + matrix / 2 * 128 + further(both ^ 2 * h, c));
       mma(total, x[0], x[1], x[2], x[3], here[2 * h], here[2 * h + 1]);
       mma(other, y[2 * h], y[2 * h + 1], here[2 * h]);
     }
@@ -354,7 +367,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   if (group < 2) {  // no block is without a stage
     fetch(states, e, stages[0], rows, warp, at.lane);
     fetch_numbers(numbers[warp], scales, shifts, stages[0], rows, warp, at.lane);
-    fetch(changes, grad, stages[0], rows, warp, at.lane);
+    fetch_tile(changes + warp * 256, grad, stages[0], rows, warp, at.lane);
   } else {
     for (int k = 0; k < 2 && stages[k].rows; k++) fetch_ends(ends.shared + k * ENDS, source, target, stages[k], plan);
     wait_for_copies();
@@ -372,7 +385,8 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     Operand turned = turned_in(shared), ends_of_rows = operand(states + PIECES + 64 * group, 16 * PITCH, 128);
     Operand of_ends = operand(ends.shared, 16 * 128, 128);
     int place = place_of(16 * warp + at.g, at.t);
-    uint4* product = products + warp * 128;
+    uint4 *product = products + warp * 128, *tile = changes + warp * 256;
+    int in_tile = place_in_tile(at.g, at.t);
     float dgamma[4] = {}, dbeta[4] = {};
     float acc[16][4];
     word x[2][16];
@@ -404,10 +418,13 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       const uint4* state = states + number % 2 * STATES + place;
       word slope[2][16], mean[2], along[2];
       float scale[2];
-      wait_for_copies();
-      __syncwarp();
       if (number) barrier(1 + group, 2 * GROUP);
-      if (next.rows) fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
+      if (next.rows)
+        fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
+      else
+        commit_copies();
+      wait_for_copies<1>();
+      __syncwarp();
       finish(acc, x);
       // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers.
       {
@@ -426,7 +443,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
 #pragma unroll
           for (int r = 0; r < 2; r++) {
             word change[4], y[4], x[4];
-            take4(change, changes[place + place_of(8 * r, 4 * c)]);
+            take4(change, tile[128 * r + further(in_tile, c)]);
             take4(x, state[place_of(8 * r, 4 * c)]);
 #pragma unroll
             for (int p = 0; p < 4; p++) {
@@ -446,7 +463,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
             add_row(along_y[r], by[r], gain);
             left[place + place_of(8 * r, 4 * c)] = make_uint4(y[0], y[1], y[2], y[3]);  // where du will be
           }
-          product[further(place_in_tile(at.g, at.t), c)] = make_uint4(
+          product[further(in_tile, c)] = make_uint4(
               add2(by[0][0], by[1][0]), add2(by[0][1], by[1][1]), add2(by[0][2], by[1][2]), add2(by[0][3], by[1][3]));
         }
 #pragma unroll
@@ -461,7 +478,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
         word y[2][4], change[2][4], gains[2][4], rest[4];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-          take4(y[r], left[place + place_of(8 * r, 4 * c)]), take4(change[r], changes[place + place_of(8 * r, 4 * c)]);
+          take4(y[r], left[place + place_of(8 * r, 4 * c)]), take4(change[r], tile[128 * r + further(in_tile, c)]);
           take4(gains[r], factors.gains[2 * c + r][at.lane]);
         }
         take4(rest, factors.rests[c][at.lane]);
@@ -485,11 +502,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       arrive(3 + group, 2 * GROUP);
       start_turned(acc, slope, turned);
       __syncwarp();
-      add_columns(dbeta, dgamma, changes + 16 * warp, product, factors, at.lane);
+      add_columns(dbeta, dgamma, tile, product, factors, at.lane);
       __syncwarp();
       if (next.rows) {
         fetch_numbers(numbers[warp], scales, shifts, next, rows, warp, at.lane);
-        fetch(changes, grad, next, rows, warp, at.lane);
+        fetch_tile(tile, grad, next, rows, warp, at.lane);
       }
       word inside = stage.inside[warp] >> at.g;
       uint4* to[2];
