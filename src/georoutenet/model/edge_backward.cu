@@ -210,7 +210,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       barrier(3 + h, 2 * GROUP);
-      Operand outs = features_in(left + 64 * h), ins = features_in(states + number % 2 * STATES + 64 * h);
+      Operand outs = features_in(left + 64 * h), ins = features_in(states + (HALVED ? 0 : number % 2 * STATES) + 64 * h);
       before_products();
 #pragma unroll
       for (int k = 0; k < 4; k++) {
@@ -359,13 +359,14 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   alignas(16) __shared__ Rows rows;
   __shared__ Stage stages[RING];
   Plan plan{m, n, items, parts, chunk, bands, width, height};
-  uint4 *states = shared + FRAGMENTS, *changes = states + 2 * STATES, *left = changes + PIECES, *products = left + PIECES;
+  uint4 *states = shared + FRAGMENTS, *left = states + STATES, *inputs = left + PIECES, *changes = inputs + 8 * 256;
+  uint4* products = changes + 8 * 256;
   BothEnds ends{products + 8 * 128, source, target};
   Lane at;
   int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
   begin(stages, rows, plan);
   if (group < 2) {  // no block is without a stage
-    fetch(states, e, stages[0], rows, warp, at.lane);
+    fetch_tile(inputs + warp * 256, e, stages[0], rows, warp, at.lane);
     fetch_numbers(numbers[warp], scales, shifts, stages[0], rows, warp, at.lane);
     fetch_tile(changes + warp * 256, grad, stages[0], rows, warp, at.lane);
   } else {
@@ -374,7 +375,6 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   }
   fill_half(shared, weight);
   fill_columns(states + PIECES, plan, 0.5f);
-  fill_columns(states + STATES + PIECES, plan, 0.5f);
   factors.set(gamma, at);
   publish();
   __syncthreads();
@@ -385,7 +385,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     Operand turned = turned_in(shared), ends_of_rows = operand(states + PIECES + 64 * group, 16 * PITCH, 128);
     Operand of_ends = operand(ends.shared, 16 * 128, 128);
     int place = place_of(16 * warp + at.g, at.t);
-    uint4 *product = products + warp * 128, *tile = changes + warp * 256;
+    uint4 *product = products + warp * 128, *tile = changes + warp * 256, *input = inputs + warp * 256;
     int in_tile = place_in_tile(at.g, at.t);
     float dgamma[4] = {}, dbeta[4] = {};
     float acc[16][4];
@@ -394,9 +394,13 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     auto open = [&](int number) {
       wait_for_copies<1>();
       __syncwarp();
-      const uint4* state = states + number % 2 * STATES + place;
-      take(x[0], state, 4 * PITCH);
-      take(x[1], state + 8, 4 * PITCH);
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+          uint4 v = input[128 * r + further(in_tile, c)];
+          x[r][4 * c] = v.x, x[r][4 * c + 1] = v.y, x[r][4 * c + 2] = v.z, x[r][4 * c + 3] = v.w;
+        }
       if (number > 1) barrier(6 + number % 2 * 2 + group, 2 * GROUP);
       before_products();
 #pragma unroll
@@ -415,15 +419,10 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     open(0);
     for (int number = 0;; number++) {
       const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
-      const uint4* state = states + number % 2 * STATES + place;
       word slope[2][16], mean[2], along[2];
       float scale[2];
       if (number) barrier(1 + group, 2 * GROUP);
-      if (next.rows)
-        fetch(states + (number + 1) % 2 * STATES, e, next, rows, warp, at.lane);
-      else
-        commit_copies();
-      wait_for_copies<1>();
+      wait_for_copies();
       __syncwarp();
       finish(acc, x);
       // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers.
@@ -444,7 +443,9 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
           for (int r = 0; r < 2; r++) {
             word change[4], y[4], x[4];
             take4(change, tile[128 * r + further(in_tile, c)]);
-            take4(x, state[place_of(8 * r, 4 * c)]);
+            uint4 v = input[128 * r + further(in_tile, c)];
+            take4(x, v);
+            states[place + place_of(8 * r, 4 * c)] = v;  // for the third group
 #pragma unroll
             for (int p = 0; p < 4; p++) {
               int q = 4 * c + p;
@@ -472,6 +473,8 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
           mean[r] = pack(a, a), along[r] = pack(b, b);
         }
       }
+      __syncwarp();
+      if (next.rows) fetch_tile(input, e, next, rows, warp, at.lane);
       // acc = change gamma + mean + along y, divided by scale; slope, which has that scale twice, becomes 2 du.
 #pragma unroll
       for (int c = 0; c < 4; c++) {
