@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from emulated import Emulated, off
+from torch.nn import functional
 
 from georoutenet.model import edge_update_cuda, native
 from georoutenet.model.edge_update_triton import edge_update_reference
@@ -16,9 +17,16 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Emulated("edge_update.cu", folder, hopper=request.param, warps=8 if request.param else 2)
 
 
-@pytest.mark.parametrize(
-    ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4), (3, 5, 1), (2, 12, 25)]
-)
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    folder = tmp_path_factory.mktemp("edge_update_hopper")
+    return Emulated("edge_update_hopper.cu", folder, hopper=True, warps=8)
+
+
+SIZES = [(1, 3, 3), (2, 5, 5), (1, 2, 21), (3, 1, 7), (2, 7, 4), (3, 5, 1), (2, 12, 25)]
+
+
+@pytest.mark.parametrize(("batch", "m", "n"), SIZES)
 def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) -> None:
     torch.manual_seed(n)
     d, pairs = 128, batch * m * n
@@ -52,12 +60,52 @@ def test_against_the_reference(kernels: Emulated, batch: int, m: int, n: int) ->
     assert off(norms.sum(0)[1], gbeta) < 1e-5
 
 
+@pytest.mark.parametrize(("batch", "m", "n"), SIZES)
+def test_states_against_the_reference(states: Emulated, batch: int, m: int, n: int) -> None:
+    """The backward pass with operands in shared memory; a few tiles a warp, and some blocks without any."""
+    torch.manual_seed(n)
+    d, pairs = 128, batch * m * n
+    e, source, target, grad = (
+        torch.randn(shape).bfloat16()
+        for shape in ((batch, m, n, d), (batch, m, d), (batch, n, d), (batch, m, n, d))
+    )
+    weight = (torch.randn(d, d) * d**-0.5).bfloat16()
+    gamma = torch.rand(d) + 0.5
+    exact = [x.double().requires_grad_() for x in (e, source, target, weight, gamma, torch.zeros(d))]
+    edge_update_reference(*exact).backward(grad.double())
+    ge, gs, gt, gw, ggamma, gbeta = (x.grad for x in exact)
+    inside = e.double() + functional.silu(
+        functional.linear(e.double(), weight.double())
+        + source.double()[:, :, None]
+        + target.double()[:, None]
+    )
+    scales = (inside.var(-1, correction=0) + 1e-5).rsqrt()
+    shifts = (-inside.mean(-1) * scales).float().flatten()
+    saved = (e, source, target, weight, gamma, scales.float().flatten(), shifts)
+    for in_place in (False, True):
+        change = grad.clone()
+        de = change if in_place else torch.full_like(e, torch.nan)
+        du = torch.full_like(e, torch.nan)
+        norms = torch.full((states.blocks, 2, d), torch.nan)
+        states("update_states", *saved, change, de, du, norms, m, n, pairs)
+        assert off(de, ge) < 6e-3
+        assert off(du.float().sum(2), gs) < 8e-3
+        assert off(du.float().sum(1), gt) < 8e-3
+        assert off(torch.einsum("bmno,bmni->oi", du.double(), e.double()), gw) < 8e-3
+        assert off(norms.sum(0)[0], ggamma) < 1e-2
+        assert off(norms.sum(0)[1], gbeta) < 1e-5
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("batch", "m", "n"), [(1, 3, 3), (2, 5, 5), (3, 1, 7), (3, 63, 63), (64, 50, 50), (512, 50, 50)]
 )
-def test_hopper_on_the_device(batch: int, m: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernel", ["BACKWARD", "STATES"])
+def test_hopper_on_the_device(
+    batch: int, m: int, n: int, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four warps together compute what each warp computes alone: only sums are added in another order."""
+    monkeypatch.setattr(edge_update_cuda, "ON_HOPPER", getattr(edge_update_cuda, kernel))
     torch.manual_seed(n)
     d = 128
     shapes = ((batch, m, n, d), (batch, m, d), (batch, n, d), (d, d))

@@ -20,35 +20,6 @@ __device__ __forceinline__ void take_from_tile(word (&x)[16], const uint4* row, 
     x[4 * c] = v.x, x[4 * c + 1] = v.y, x[4 * c + 2] = v.z, x[4 * c + 3] = v.w;
   }
 }
-// The cities at both ends of pairs: of m sources and n targets an instance. In shared memory.
-struct Ends {
-  Divisor m, n;
-  int last_source, last_target;
-  __device__ void set(int sources, int targets, int pairs) {
-    m = {(word)sources, 0xffffffffu / sources}, n = {(word)targets, 0xffffffffu / targets};
-    last_source = pairs / targets - 1, last_target = pairs / sources - 1;
-  }
-  // acc = (s_i + t_j) / 2 for the thread's two rows of a tile; beyond the last pair, of any cities.
-  __device__ __forceinline__ void take(float (&acc)[16][4], int tile, Lane at, word half, const uint4* source,
-                                       const uint4* target) const {
-    int first = n(16 * tile), instance = m(first), i = first - instance * m.number, j = 16 * tile - first * n.number;
-    const uint4 *s[2], *t[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      int column = j + at.g + 8 * r, rows = n(column), other = instance + m(i + rows);
-      s[r] = source + piece(min(first + rows, last_source), at.t);
-      t[r] = target + piece(min((other - rows) * (int)n.number + column, last_target), at.t);
-    }
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-      uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], e = t[1][4 * c];
-      set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, e.x), half);
-      set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, e.y), half);
-      set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, e.z), half);
-      set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, e.w), half);
-    }
-  }
-};
 
 #ifdef UPDATE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)

@@ -2,7 +2,8 @@
 
 They compute what the Triton kernels of `edge_update_triton` compute. A warp holds a tile of 16 pairs in the
 registers in which the matrix instructions want and deliver it, so nothing is rearranged and no warp waits for
-another; or four warps multiply together (`native.hopper`).
+another; or four warps multiply together (`native.hopper`), backward with all operands in shared memory
+(`edge_update_hopper.cu`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import edge_backward_cuda, native
-from georoutenet.model.native import MATRIX, TILE, Kernel
+from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
 
 # As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
 FORWARD = Kernel("edge_update.cu", "update_forward", warps=16, shared=MATRIX + 16 * TILE, groups=True)
@@ -20,6 +21,15 @@ BACKWARD = Kernel(
     "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * (5 * TILE // 2), groups=True
 )
 BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
+# Four groups of warps, each with states and gradients of 64 pairs (in the space of 66); 16 bytes a thread.
+STATES = Kernel(
+    "edge_update_hopper.cu",
+    "update_states",
+    warps=16,
+    shared=2 * MATRIX + 4 * 2 * (66 * 2 * WIDTH) + 16 * 32 * 16,
+    groups=True,
+)
+ON_HOPPER = STATES  # or BACKWARD, or BACKWARD_ALONE: which one computes gradients there
 
 
 def _forward_kernel(e: Tensor) -> Kernel:
@@ -27,7 +37,7 @@ def _forward_kernel(e: Tensor) -> Kernel:
 
 
 def _backward_kernel(e: Tensor) -> Kernel:
-    return BACKWARD if native.hopper(e.device) else BACKWARD_ALONE
+    return ON_HOPPER if native.hopper(e.device) else BACKWARD_ALONE
 
 
 def fits(e: Tensor) -> bool:
