@@ -387,7 +387,9 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
     int place = place_of(16 * warp + at.g, at.t);
     uint4 *product = products + warp * 128, *tile = changes + warp * 256, *input = inputs + warp * 256;
     int in_tile = place_in_tile(at.g, at.t);
-    float dgamma[4] = {}, dbeta[4] = {};
+    // Sums of the norm's gradients wait in shared memory, for want of registers.
+    float4* totals = (float4*)(ends.shared + 2 * ENDS) + threadIdx.x;
+    totals[0] = totals[2 * GROUP] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float acc[16][4];
     word x[2][16];
     // Put what a stage begins with on its way: acc = (W e + s_i + t_j) / 2.
@@ -505,7 +507,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       arrive(3 + group, 2 * GROUP);
       start_turned(acc, slope, turned);
       __syncwarp();
+      float4 a = totals[0], b = totals[2 * GROUP];
+      float dgamma[4] = {a.x, a.y, a.z, a.w}, dbeta[4] = {b.x, b.y, b.z, b.w};
       add_columns(dbeta, dgamma, tile, product, factors, at.lane);
+      totals[0] = make_float4(dgamma[0], dgamma[1], dgamma[2], dgamma[3]);
+      totals[2 * GROUP] = make_float4(dbeta[0], dbeta[1], dbeta[2], dbeta[3]);
       __syncwarp();
       if (next.rows) {
         fetch_numbers(numbers[warp], scales, shifts, next, rows, warp, at.lane);
@@ -521,13 +527,20 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
 #pragma unroll
         for (int r = 0; r < 2; r++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
       bool is_last = next.rows == 0;
+      if (is_last) {
 #pragma unroll
       for (int r = 0; r < 2; r++)
         if (inside >> 8 * r & 1) put(to[r], slope[r]);
-      if (is_last) break;
+        break;
+      }
       open(number + 1);
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        if (inside >> 8 * r & 1) put(to[r], slope[r]);
     }
     float* sums = (float*)products;  // (2, 128) for each warp
+    float4 a = totals[0], b = totals[2 * GROUP];
+    float dgamma[4] = {a.x, a.y, a.z, a.w}, dbeta[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       int f = 16 * (2 * at.t + k % 2) + at.g + 8 * (k / 2);

@@ -19,9 +19,9 @@ from georoutenet.model.native import MATRIX, WIDTH, Kernel
 MERGED = True  # whether these kernels are used where they can be
 ROWS, COLUMNS = 128, 32  # pairs of a stage; its targets and sources together
 PIECE = (ROWS + 2) * 16  # bytes of 8 features of a stage's pairs
-# The weights; a stage's states with columns, its gradients of proposals; states and gradients as they come; products
-# of 64 of the pairs; two stages' sources and targets.
-SHARED = MATRIX + (16 + COLUMNS // 8 + 16) * PIECE + (2 * ROWS + ROWS // 2 + 2 * COLUMNS) * 2 * WIDTH
+# The weights; a stage's states with columns, its gradients of proposals; rows of 128 features: states and
+# gradients as they come, products, two stages' sources and targets; the norm's sums, 8 a thread.
+SHARED = MATRIX + (16 + COLUMNS // 8 + 16) * PIECE + (5 * ROWS // 2 + 2 * COLUMNS) * 2 * WIDTH + 256 * 32
 GRADIENTS = Kernel("edge_backward.cu", "update_gradients", warps=12, shared=SHARED, groups=True)
 
 
