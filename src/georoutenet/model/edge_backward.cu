@@ -139,6 +139,7 @@ __device__ void fill_columns(uint4* columns, const Plan& plan, float one) {
 }
 // The rows of t and of s that a stage has, on their way, for the product with the columns: as cores of 8 of them and 8
 // features in the tiles' order. By 128 threads. Columns of nothing have some row, for its numbers are multiplied with zero.
+// Two stages' ends are kept, so a band's targets come with its first two stages and stay.
 constexpr int ENDS = COLUMNS * WIDTH / 8;
 __device__ __forceinline__ void fetch_ends(uint4* ends, const uint4* source, const uint4* target, const Stage& stage,
                                            const Plan& plan) {
@@ -146,10 +147,11 @@ __device__ __forceinline__ void fetch_ends(uint4* ends, const uint4* source, con
   int j = min(column, plan.n - stage.band * plan.width - 1);
   const uint4* from = i < 0 ? target + piece(stage.target + j, t) : source + piece(stage.source + min(i, stage.sources - 1), t);
   word* to = (word*)ends + column / 8 * 16 * 32 + column % 8 * 4 + t;
+  if (i >= 0 || stage.done < 2 * plan.height)
 #pragma unroll
-  for (int c = 0; c < 4; c++)
+    for (int c = 0; c < 4; c++)
 #pragma unroll
-    for (int p = 0; p < 4; p++) copy4(to + (4 * c + p) * 32, (const word*)(from + 4 * c) + p);
+      for (int p = 0; p < 4; p++) copy4(to + (4 * c + p) * 32, (const word*)(from + 4 * c) + p);
   commit_copies();
 }
 // Sums over the 16 rows of a tile, and over the 8 rows of `half`: lane (g, t) has features 16 column + g + (0, 8) of
