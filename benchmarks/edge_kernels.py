@@ -13,6 +13,7 @@ from kernel_table import Table, parser
 from torch import Tensor
 
 from georoutenet.model import (
+    edge_backward_cuda,
     edge_ends_cuda,
     edge_ends_triton,
     edge_sums_cuda,
@@ -93,17 +94,21 @@ def main() -> None:
     forward = partial(update._forward_pass, (*narrow, beta))
     if edge_update_cuda.fits(e):
         _, scales, shifts = forward()
-        backward = partial(edge_update_cuda.backward_pass, (*narrow, scales, shifts), grad)
-        table.measure("update forward", edge_update_cuda.FORWARD, forward)
-        table.measure("update backward, states", edge_update_cuda.BACKWARD, backward)
+        saved = (*narrow, scales, shifts)
+        backward = partial(edge_update_cuda.backward_pass, saved, grad, torch.empty_like(grad))
+        table.measure("update forward", "CUDA", forward)
+        table.measure("update backward, states", "CUDA", backward)
+        if edge_backward_cuda.fits(e):
+            merged = partial(edge_backward_cuda.backward_pass, saved, grad, torch.empty_like(grad))
+            table.measure("update backward, all", "CUDA", merged)
         table.measure("update both", "CUDA", both(update.edge_update, values))
         table.measure(
             "update backward, sums", edge_sums_cuda.SUMS, partial(update._sums_backward, e, grad, norms)
         )
-        edge_update_cuda.fits = edge_sums_cuda.fits = lambda e: False
+        edge_update_cuda.fits = edge_sums_cuda.fits = edge_backward_cuda.fits = lambda e: False
     best(table, update.LAUNCH, "forward", FORWARD, "update forward", forward)
     _, scales, shifts = forward()
-    backward = partial(update._backward_pass, (*narrow, scales, shifts), grad)
+    backward = partial(update._backward_pass, (*narrow, scales, shifts), grad, in_place=False)
     best(table, update.LAUNCH, "backward", BACKWARD, "update backward (all)", backward)
     sums = partial(update._sums_backward, e, grad, norms)
     best(table, update.LAUNCH, "sums", SUMS, "update backward, sums", sums)
