@@ -220,8 +220,6 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
         start_mma<true, true>(total[1], outs + 8 * PITCH + 16 * k, ins + 16 * k);
       }
       commit_products();
-      if (h == 0 && threadIdx.x == 2 * GROUP) stages[(number + 2) % RING].follow(next, plan, rows);
-      __syncwarp();
       wait_for_products();
       if (next.rows) arrive(1 + h, 2 * GROUP);
     }
@@ -239,6 +237,8 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
     if (HALVED && after_next.rows)
       fetch_ends(ends.shared + number % 2 * ENDS, ends.source, ends.target, after_next, plan);
     ahead.read(after_next, rows);
+    if (threadIdx.x == 2 * GROUP) stages[(number + 3) % RING].follow(after_next, plan, rows);
+    __syncwarp();
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
       if (j < first || j > last) continue;
@@ -302,6 +302,7 @@ __device__ __forceinline__ void begin(Stage* stages, Rows& rows, const Plan& pla
     stages[0].item = blockIdx.x, stages[0].band = stages[0].done = 0;
     stages[0].open(plan, rows);
     stages[1].follow(stages[0], plan, rows);
+    stages[2].follow(stages[1], plan, rows);
   }
   __syncthreads();
 }
@@ -407,14 +408,9 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
         }
       if (number > 1) barrier(6 + number % 2 * 2 + group, 2 * GROUP);
       before_products();
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-        Operand right = of_ends + number % 2 * ENDS + k * 256;
-        if (k == 0)
-          start_mma<false, true, false>(acc, ends_of_rows, right);
-        else
-          start_mma<true, true, false>(acc, ends_of_rows + 2 * PITCH, right);
-      }
+      Operand right = of_ends + number % 2 * ENDS;
+      start_mma<false, true, false>(acc, ends_of_rows, right);
+      start_mma<true, true, false>(acc, ends_of_rows + 2 * PITCH, right + ENDS / 2);
 #pragma unroll
       for (int k = 0; k < 8; k++)
         start_mma(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], map + k * (32 * 128 / 16));
@@ -429,7 +425,6 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       wait_for_copies();
       __syncwarp();
       finish(acc, x);
-      // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers.
       {
         float sum[2][4] = {}, along_y[2][4] = {};
         word scale2[2], shift2[2];
@@ -440,7 +435,9 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
           scale2[r] = pack(scale[r], scale[r]), shift2[r] = pack(shift, shift);
         }
 #pragma unroll
-        for (int c = 0; c < 4; c++) if (stage.sources > 0) {
+        for (int c = 0; c < 4; c++) {
+          // There are some. But without asking the compiler takes its time to pack the slopes and has too few registers.
+          if (stage.sources == 0) continue;
           uint2 gain = factors.gain[8 * c + 2 * at.t + at.g % 2];
           word by[2][4];
 #pragma unroll
@@ -528,17 +525,17 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       for (int q = 0; q < 16; q++)
 #pragma unroll
         for (int r = 0; r < 2; r++) slope[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
-      bool is_last = next.rows == 0;
-      if (is_last) {
+      auto store = [&] {
 #pragma unroll
-      for (int r = 0; r < 2; r++)
-        if (inside >> 8 * r & 1) put(to[r], slope[r]);
+        for (int r = 0; r < 2; r++)
+          if (inside >> 8 * r & 1) put(to[r], slope[r]);
+      };
+      if (next.rows == 0) {
+        store();
         break;
       }
-      open(number + 1);
-#pragma unroll
-      for (int r = 0; r < 2; r++)
-        if (inside >> 8 * r & 1) put(to[r], slope[r]);
+      open(number + 1);  // whose products are on their way meanwhile
+      store();
     }
     float* sums = (float*)products;  // (2, 128) for each warp
     float4 a = totals[0], b = totals[2 * GROUP];
