@@ -10,6 +10,11 @@
 // in a scratch in memory, which each thread reads as it wrote it: for each step along the sources the columns by eights.
 //
 // The weights are there once, for the product with e and, turned, for the one with du.
+//
+// A group's warps hardly ever have others to wait with, so what they need is there before: the third group finds the
+// stages and prefetches their rows; for the edge update it also brings the rows of s and t, which products with the
+// columns add to W e. Rows come to tiles of their warps, for a copy to the products' order writes as many lines of shared
+// memory as it has pieces.
 constexpr int ROWS = 128;        // of a stage
 constexpr int PITCH = ROWS + 2;  // of 16 bytes, from a piece of the rows to the next; four of 2 rows in different banks
 constexpr int PIECES = 16 * PITCH;
