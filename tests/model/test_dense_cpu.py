@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -82,3 +84,18 @@ def test_as_precise_as_the_two_towers() -> None:
         torch.testing.assert_close(
             mine.double(), value, rtol=0, atol=3e-6 * max(1.0, value.abs().max().item())
         )
+
+
+def test_callers_in_threads_leave_the_number_of_threads() -> None:
+    policy, coords = make(), cities(1, 100)
+    before = torch.get_num_threads()
+
+    def logits(_: int) -> Tensor:
+        with torch.no_grad():
+            return policy(coords).logits
+
+    expected = logits(0)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(logits, range(6)))
+    assert all(torch.equal(one, expected) for one in found)
+    assert torch.get_num_threads() == before

@@ -106,15 +106,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_others.cache_clear)  # no thread survives a fork
 
 
+_turns = threading.Lock()
+
+
 @contextmanager
 def _threads() -> Iterator[_Pool]:
-    """As many threads as PyTorch uses."""
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)  # here and in threads whose first computation is from now on
-    try:
-        yield _Pool(_others(count - 1) if count > 1 else None, count)
-    finally:
-        torch.set_num_threads(count)
+    """As many threads as PyTorch uses, for one caller at a time."""
+    with _turns:
+        count = torch.get_num_threads()
+        torch.set_num_threads(1)  # here and in threads whose first computation is from now on
+        try:
+            yield _Pool(_others(count - 1) if count > 1 else None, count)
+        finally:
+            torch.set_num_threads(count)
 
 
 def _blocks(count: int, size: int) -> list[slice]:
