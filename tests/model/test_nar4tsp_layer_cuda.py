@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from georoutenet.model import (
-    edge_backward_cuda,
     edge_sums_cuda,
     nar4tsp_attention_cuda,
     nar4tsp_layer_cuda,
@@ -107,28 +106,6 @@ def test_targets_in_bands(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         assert difference < 2e-2, (name, difference)
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    folder = tmp_path_factory.mktemp("one")
-    return Emulated("edge_backward.cu", folder, warps=nar4tsp_layer_cuda.GRADIENTS.warps, hopper=True)
-
-
-# Bands of targets, the last one narrower; parts of sources; several items a block.
-@pytest.mark.usefixtures("_emulated")
-@pytest.mark.parametrize("layer", [True], indirect=True)
-@pytest.mark.parametrize(
-    ("batch", "n", "heads"), [(1, 3, 8), (5, 5, 8), (3, 11, 5), (2, 7, 0), (2, 22, 8), (1, 33, 8)]
-)
-def test_in_one_kernel(
-    one: Emulated, batch: int, n: int, heads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = OnTheCpu(one, "nar4tsp_gradients")
-    monkeypatch.setattr(nar4tsp_layer_cuda, "GRADIENTS", kernel)
-    monkeypatch.setattr(edge_backward_cuda, "fits", lambda states, given: given is kernel)
-    for name, difference in compare_layer(batch, n, 128, heads, torch.bfloat16, "cpu", first=False).items():
-        assert difference < 2e-2, (name, difference)
-
-
 @cache
 def at_the_nodes() -> tuple[TemporaryDirectory[str], dict[str, Emulated]]:
     """The sources of the layers' kernels at the nodes and between them, on emulated blocks; and where they
@@ -181,7 +158,7 @@ def plain_head(x: Tensor, weight: Tensor, bias: Tensor, last: Tensor, offset: Te
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("how", ["Triton", "CUDA", "CUDA, four warps together", "CUDA, one kernel"])
+@pytest.mark.parametrize("how", ["Triton", "CUDA", "CUDA, four warps together"])
 @pytest.mark.parametrize(
     ("batch", "n", "heads", "first"),
     [
@@ -202,14 +179,9 @@ def test_on_the_device(
         monkeypatch.setattr(native, "fits", lambda *_: False)
     else:
         monkeypatch.setattr(native, "HOPPER", how != "CUDA")
-        monkeypatch.setattr(edge_backward_cuda, "MERGED", how == "CUDA, one kernel")
         states = torch.empty(1, 128, device="cuda", dtype=torch.bfloat16)
         if native.hopper(states.device) != native.HOPPER or not nar4tsp_layer_cuda.fits(states, heads):
             pytest.skip("no such kernels on this device")
-        if how == "CUDA, one kernel" and (
-            first or not edge_backward_cuda.fits(states, nar4tsp_layer_cuda.GRADIENTS)
-        ):
-            pytest.skip("no such kernel on this device, or for distances")
     found = compare_layer(batch, n, 128, heads, torch.bfloat16, "cuda", first=first)
     # As in `test_nar4tsp_triton`: of small gradients, such as that of the scale where no scores add to it,
     # the norm leaves little more than rounding to bfloat16; both kinds of kernels are off by 0.031 there.

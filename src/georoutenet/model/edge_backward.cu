@@ -1,6 +1,6 @@
-// Backward passes of edge layers on Hopper, all gradients at once: what update_backward (edge_update.cu) or nar4tsp_backward
-// (nar4tsp_layer.cu) and then update_sums (edge_sums.cu) compute, but the gradient du of what is inside of SiLU or tanh,
-// u = W e + s_i + t_j, stays on the multiprocessor.
+// Eqs. edge_proposal and edge_update backward on Hopper, all gradients at once: what update_backward (edge_update.cu) and
+// then update_sums (edge_sums.cu) compute, but the gradient du of the proposal u = W e + s_i + t_j stays on the
+// multiprocessor.
 //
 // A block takes 128 pairs at a time, a stage: some sources, each with the same few neighboring targets. Two groups of
 // four warps compute what belongs to pairs, 64 a group, and leave du beside e in shared memory. A third group multiplies
@@ -9,12 +9,12 @@
 // after the other; so dt is complete at a band's last stage, and ds at the last band. What was added up of it before lies
 // in a scratch in memory, which each thread reads as it wrote it: for each step along the sources the columns by eights.
 //
-// The weights are there once, for the product with e and, turned, for the one with du.
+// The weights are there once, for the product with e and, turned, for the one with du. As in edge_update.cu they are
+// halved; so du is twice what it shall be, and the columns have halves.
 //
 // A group's warps hardly ever have others to wait with, so what they need is there before: the third group finds the
-// stages and prefetches their rows; for the edge update it also brings the rows of s and t, which products with the
-// columns add to W e. Rows come to tiles of their warps, for a copy to the products' order writes as many lines of shared
-// memory as it has pieces.
+// stages, prefetches their rows, and brings the rows of s and t, which products with the columns add to W e. Rows come to
+// tiles of their warps, for a copy to the products' order writes as many lines of shared memory as it has pieces.
 constexpr int ROWS = 128;        // of a stage
 constexpr int PITCH = ROWS + 2;  // of 16 bytes, from a piece of the rows to the next; four of 2 rows in different banks
 constexpr int PIECES = 16 * PITCH;
@@ -31,11 +31,9 @@ struct Plan {  // of all blocks
 struct Rows {
   word bytes[8][2][8];          // from the stage's first pair; of a warp's even rows, of its odd rows
   unsigned short of_narrow[8];  // which of a warp's rows have one of the targets of a narrow band, a bit each
-  unsigned char sources[ROWS], targets[ROWS];
   __device__ void set(const Plan& plan) {
     for (int row = threadIdx.x; row < ROWS; row += blockDim.x) {
       int source = row / plan.width, target = row - source * plan.width;
-      sources[row] = source, targets[row] = target;
       bytes[row / 16][row % 2][row % 16 / 2] = (source * plan.n + target) * 2 * WIDTH;
       word bits = votes(target < plan.n - (plan.bands - 1) * plan.width);
       if (row % 32 == 0) of_narrow[row / 16] = bits, of_narrow[row / 16 + 1] = bits >> 16;
@@ -80,20 +78,9 @@ struct Stage {
 __device__ __forceinline__ int place_of(int row, int piece) { return piece * PITCH + row; }
 // For products over rows, of features with features.
 __device__ __forceinline__ Operand features_in(const uint4* rows) { return operand(rows, 128, 16 * PITCH); }
-// The 16 rows of a warp on their way, zeros for those that are not there: whole lines of memory at a time.
+// The 16 rows of a warp on their way to a tile of its own, zeros for those that are not there: whole lines of memory at a
+// time. A row's pieces lie together in fours, so a copy has less lines to write.
 __device__ __forceinline__ void fetch(uint4* to, const uint4* from, const Stage& stage, const Rows& rows, int warp, int lane) {
-  const char* first = (const char*)(from + (size_t)stage.pair * 16 + lane / 2);
-  word inside = stage.inside[warp] >> lane % 2, bytes[8];
-  to += place_of(16 * warp + lane % 2, lane / 2);
-#pragma unroll
-  for (int k = 0; k < 8; k++) bytes[k] = rows.bytes[warp][lane % 2][k];
-#pragma unroll
-  for (int k = 0; k < 8; k++) copy16(to + 2 * k, first + bytes[k], inside >> 2 * k & 1);
-  commit_copies();
-}
-// The same to a tile of the warp's own: a row's pieces lie together in fours, so a copy has less lines to write.
-__device__ __forceinline__ void fetch_tile(uint4* to, const uint4* from, const Stage& stage, const Rows& rows, int warp,
-                                           int lane) {
   const char* first = (const char*)(from + (size_t)stage.pair * 16 + lane / 2);
   word inside = stage.inside[warp] >> lane % 2, bytes[8];
   int place = place_in_tile(lane % 2, lane / 2);
@@ -111,31 +98,29 @@ __device__ __forceinline__ void fetch_numbers(float (&to)[2][16], const float* s
   int pair = stage.pair + (there ? rows.bytes[warp][row % 2][row / 2] / (2 * WIDTH) : 0);
   copy4(&to[lane / 16][row], (lane < 16 ? scales : shifts) + pair);
 }
-// What a stage will read, from memory as far as the cache; some of it may be nothing. By 128 threads, a row each.
+// What a stage will read, from memory as far as the cache. By 128 threads, a row each.
 struct Ahead {
-  const uint4* states[3];
+  const uint4* states[2];
   const float* numbers[2];
   __device__ __forceinline__ void read(const Stage& stage, const Rows& rows) const {
     int row = threadIdx.x % ROWS;
     if (!(stage.inside[row / 16] >> row % 16 & 1)) return;  // none after the last stage
     size_t pair = stage.pair + rows.bytes[row / 16][row % 2][row % 16 / 2] / (2 * WIDTH);
 #pragma unroll
-    for (const uint4* from : states)
-      if (from) prefetch(from + pair * 16), prefetch(from + pair * 16 + 8);
+    for (const uint4* from : states) prefetch(from + pair * 16), prefetch(from + pair * 16 + 8);
 #pragma unroll
-    for (const float* from : numbers)
-      if (from) prefetch(from + pair);
+    for (const float* from : numbers) prefetch(from + pair);
   }
 };
-// Columns beside the rows: `one` says which target, then which source.
-__device__ void fill_columns(uint4* columns, const Plan& plan, float one) {
+// Columns beside the rows: a half says which target, then which source.
+__device__ void fill_columns(uint4* columns, const Plan& plan) {
   for (int k = threadIdx.x; k < ROWS * COLUMNS / 8; k += blockDim.x) {
     int row = k % ROWS, source = row / plan.width, target = row % plan.width;
     word w[4];
     for (int p = 0; p < 4; p++) {
       int column = k / ROWS * 8 + 2 * p;
       auto of = [&](int column) {
-        return source < plan.height && (column == target || column == plan.width + source) ? one : 0.0f;
+        return source < plan.height && (column == target || column == plan.width + source) ? 0.5f : 0.0f;
       };
       w[p] = pack(of(column), of(column + 1));
     }
@@ -203,8 +188,7 @@ struct BothEnds {
   uint4* shared;  // of two stages
   const uint4 *source, *target;
 };
-// The third group. HALVED: it brings the ends, du is twice what it shall be, and the columns have halves.
-template <bool HALVED>
+// The third group.
 __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, const BothEnds& ends, Stage* stages,
                                        const Rows& rows, const Plan& plan, const Ahead& ahead, float* dw, void* ds,
                                        void* dt, float* scratch, int warp, Lane at) {
@@ -217,7 +201,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       barrier(3 + h, 2 * GROUP);
-      Operand outs = features_in(left + 64 * h), ins = features_in(states + (HALVED ? 0 : number % 2 * STATES) + 64 * h);
+      Operand outs = features_in(left + 64 * h), ins = features_in(states + 64 * h);
       before_products();
 #pragma unroll
       for (int k = 0; k < 4; k++) {
@@ -239,7 +223,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
     float4 old[2] = {};
     if (!is_first) old[0] = here[0], old[1] = here[GROUP];
     const Stage& after_next = stages[(number + 2) % RING];
-    if (HALVED && after_next.rows)
+    if (after_next.rows)
       fetch_ends(ends.shared + number % 2 * ENDS, ends.source, ends.target, after_next, plan);
     ahead.read(after_next, rows);
     if (threadIdx.x == 2 * GROUP) stages[(number + 3) % RING].follow(after_next, plan, rows);
@@ -281,13 +265,12 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
         sum = 0.0f;
       });
     }
-    if (HALVED && after_next.rows) {
+    if (after_next.rows) {
       wait_for_copies();
       publish();
       arrive(6 + number % 2 * 2, 2 * GROUP), arrive(7 + number % 2 * 2, 2 * GROUP);
     }
   }
-  constexpr float FACTOR = HALVED ? 0.5f : 1.0f;
 #pragma unroll
   for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -296,7 +279,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
       for (int r = 0; r < 2; r++) {
         int out = 64 * h + 16 * warp + 8 * r + at.g;
         float* to = dw + ((size_t)blockIdx.x * WIDTH + out) * WIDTH + 8 * q + 2 * at.t;
-        *(float2*)to = make_float2(FACTOR * total[h][q][2 * r], FACTOR * total[h][q][2 * r + 1]);
+        *(float2*)to = make_float2(0.5f * total[h][q][2 * r], 0.5f * total[h][q][2 * r + 1]);
       }
 }
 // Before the first stage, by all threads.
@@ -311,27 +294,6 @@ __device__ __forceinline__ void begin(Stage* stages, Rows& rows, const Plan& pla
   }
   __syncthreads();
 }
-// acc = (s_i + t_j) factor for the thread's two rows, and their pairs; of rows that are not there, the first row's.
-__device__ __forceinline__ void take_ends(float (&acc)[16][4], int (&pairs)[2], const Stage& stage, const Rows& rows,
-                                          const Plan& plan, word factor, const uint4* source, const uint4* target, int warp,
-                                          Lane at) {
-  word inside = stage.inside[warp] >> at.g;
-  const uint4 *s[2], *t[2];
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    int row = inside >> 8 * r & 1 ? 16 * warp + at.g + 8 * r : 0, i = rows.sources[row], j = rows.targets[row];
-    pairs[r] = stage.pair + i * plan.n + j;
-    s[r] = source + piece(stage.source + i, at.t), t[r] = target + piece(stage.target + j, at.t);
-  }
-#pragma unroll
-  for (int c = 0; c < 4; c++) {
-    uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], f = t[1][4 * c];
-    set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, f.x), factor);
-    set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, f.y), factor);
-    set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, f.z), factor);
-    set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, f.w), factor);
-  }
-}
 // acc += x b, b as cores of a matrix for the product with its transpose.
 __device__ __forceinline__ Operand turned_in(const uint4* shared) { return operand(shared, 128, 16 * 128); }
 __device__ __forceinline__ void start_turned(float (&acc)[16][4], const word (&x)[2][16], Operand b) {
@@ -341,20 +303,7 @@ __device__ __forceinline__ void start_turned(float (&acc)[16][4], const word (&x
   for (int k = 0; k < 8; k++) start_mma<true, true>(acc, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], b + 16 * k);
   commit_products();
 }
-// The thread's two rows of a gradient; x is overwritten.
-__device__ __forceinline__ void put_rows(uint4* out, const float (&acc)[16][4], word (&x)[2][16], const Stage& stage,
-                                         const Rows& rows, int warp, Lane at) {
-  word inside = stage.inside[warp] >> at.g;
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    uint4* to = out + piece(stage.pair, at.t) + rows.bytes[warp][at.g % 2][at.g / 2 + 4 * r] / 16;
-#pragma unroll
-    for (int q = 0; q < 16; q++) x[r][q] = pack(acc[q][2 * r], acc[q][2 * r + 1]);
-    if (inside >> 8 * r & 1) put(to, x[r]);
-  }
-}
 
-// Eqs. edge_proposal and edge_update. As in edge_update.cu the weights are halved; so du is twice what it shall be.
 #ifdef UPDATE_GRADIENTS_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_GRADIENTS_WARPS * 32, 1)
 update_gradients(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
@@ -374,15 +323,15 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
   begin(stages, rows, plan);
   if (group < 2) {  // no block is without a stage
-    fetch_tile(inputs + warp * 256, e, stages[0], rows, warp, at.lane);
+    fetch(inputs + warp * 256, e, stages[0], rows, warp, at.lane);
     fetch_numbers(numbers[warp], scales, shifts, stages[0], rows, warp, at.lane);
-    fetch_tile(changes + warp * 256, grad, stages[0], rows, warp, at.lane);
+    fetch(changes + warp * 256, grad, stages[0], rows, warp, at.lane);
   } else {
     for (int k = 0; k < 2 && stages[k].rows; k++) fetch_ends(ends.shared + k * ENDS, source, target, stages[k], plan);
     wait_for_copies();
   }
   fill_half(shared, weight);
-  fill_columns(states + PIECES, plan, 0.5f);
+  fill_columns(states + PIECES, plan);
   factors.set(gamma, at);
   publish();
   __syncthreads();
@@ -480,7 +429,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
         }
       }
       __syncwarp();
-      if (next.rows) fetch_tile(input, e, next, rows, warp, at.lane);
+      if (next.rows) fetch(input, e, next, rows, warp, at.lane);
       // acc = change gamma + mean + along y, divided by scale; slope, which has that scale twice, becomes 2 du.
 #pragma unroll
       for (int c = 0; c < 4; c++) {
@@ -519,7 +468,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       __syncwarp();
       if (next.rows) {
         fetch_numbers(numbers[warp], scales, shifts, next, rows, warp, at.lane);
-        fetch_tile(tile, grad, next, rows, warp, at.lane);
+        fetch(tile, grad, next, rows, warp, at.lane);
       }
       word inside = stage.inside[warp] >> at.g;
       uint4* to[2];
@@ -558,164 +507,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   }
 
   take_registers<200>();
-  Ahead ahead{{e, grad, nullptr}, {scales, shifts}};
-  add_up<true>(left, states, ends, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
-}
-#endif
-
-// NAR4TSP's edge layer, see nar4tsp_layer.cu. The states e are x.
-#ifdef NAR4TSP_GRADIENTS_WARPS
-extern "C" __global__ void __launch_bounds__(NAR4TSP_GRADIENTS_WARPS * 32, 1)
-nar4tsp_gradients(const uint4* grad, const unsigned short* grad_scores, const unsigned short* scaled, const float* slope,
-                  const float* level, const uint4* p, const uint4* x, const float* scale, const unsigned short* weight,
-                  const uint4* source, const uint4* target, uint4* dx, float* dw, void* ds, void* dt, float* sums,
-                  float* scratch, int heads, int m, int n, int items, int parts, int chunk, int bands, int width,
-                  int height) {
-  alignas(128) extern __shared__ uint4 shared[];
-  __shared__ Diagonals slopes;
-  alignas(16) __shared__ float factors[WIDTH];  // of dp / 2 to dx
-  alignas(16) __shared__ Rows rows;
-  __shared__ Stage stages[RING];
-  Plan plan{m, n, items, parts, chunk, bands, width, height};
-  uint4 *narrow = shared + FRAGMENTS, *states = narrow + NARROW, *changes = states + 2 * STATES;
-  uint4 *values = changes + PIECES, *left = values + PIECES;
-  Lane at;
-  int warp = from_lane((word)threadIdx.x / 32, 0), group = warp / 4;
-  begin(stages, rows, plan);
-  if (group < 2 && stages[0].rows) {
-    fetch(states, x, stages[0], rows, warp, at.lane);
-    fetch(changes, grad, stages[0], rows, warp, at.lane);
-    fetch(values, p, stages[0], rows, warp, at.lane);
-  }
-  fill(shared, weight);
-  // What scores add to dp / 2, and the level in three parts.
-  fill_narrow(narrow, [&](int f, int in) {
-    float a = 0.5f * level[f], b = a - low(pack(a, 0.0f)), c = b - low(pack(b, 0.0f));
-    if (in >= 8) return in == 8 ? pack(a, b) : in == 10 ? pack(c, 0.0f) : 0;
-    word two = (in < heads ? scaled[f * heads + in] : 0) | (in + 1 < heads ? scaled[f * heads + in + 1] : 0) << 16;
-    return mul2(two, 0x3f003f00u);
-  });
-  set_diagonals(slopes, slope, 0.5f, at);
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) factors[f] = 2 * scale[f];
-  fill_columns(states + PIECES, plan, 1.0f);
-  fill_columns(states + STATES + PIECES, plan, 1.0f);
-  publish();
-  __syncthreads();
-
-  if (group < 2) {
-    give_registers<152>();
-    Matrix map = matrix_in(shared), scores = narrow_in(narrow);
-    Operand turned = turned_in(shared);
-    word one = diagonal(at) & 0x3f803f80u, half = diagonal(at) & 0x3f003f00u;
-    int place = place_of(16 * warp + at.g, at.t);
-    float total[4] = {};
-    for (int number = 0; stages[number % RING].rows; number++) {
-      const Stage &stage = stages[number % RING], &next = stages[(number + 1) % RING];
-      const uint4* state = states + number % 2 * STATES + place;
-      float acc[16][4];
-      word v[2][16], of_heads[4];  // v: x, then tanh', then du
-      int pairs[2];
-      take_ends(acc, pairs, stage, rows, plan, one, source, target, warp, at);
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        // Nothing where there is no pair, not even the level.
-        int inside = stage.inside[warp] >> at.g + 8 * r & 1 ? heads : 0;
-        size_t first = (size_t)stage.instance * (heads - 1) * (m * n) + pairs[r] + 2 * at.t * (m * n);
-        word a = 2 * at.t < inside ? grad_scores[first] : 0, b = 2 * at.t + 1 < inside ? grad_scores[first + m * n] : 0;
-        of_heads[r] = a | b << 16;
-        of_heads[2 + r] = stage.inside[warp] >> at.g + 8 * r & 1 ? at.t == 0 ? 0x3f803f80u : at.t == 1 ? 0x3f80u : 0 : 0;
-      }
-      wait_for_copies<2>();
-      __syncwarp();
-      take(v[0], state, 4 * PITCH);
-      take(v[1], state + 8, 4 * PITCH);
-      multiply(acc, v, map);
-      // In a block of its own, or the compiler takes its time to pack and has too few registers.
-      if (stage.rows > 0) {
-#pragma unroll
-        for (int q = 0; q < 16; q++)
-#pragma unroll
-          for (int r = 0; r < 2; r++) {
-            float a = tangent(acc[q][2 * r]), b = tangent(acc[q][2 * r + 1]);
-            v[r][q] = pack(fmaf(-a, a, 1.0f), fmaf(-b, b, 1.0f));
-          }
-      }
-      before_products();
-      start_mma<false>(acc, of_heads[0], of_heads[1], of_heads[2], of_heads[3], scores);
-      commit_products();
-      wait_for_copies();
-      __syncwarp();
-      if (number) barrier(1 + group, 2 * GROUP);
-      if (next.rows) fetch(states + (number + 1) % 2 * STATES, x, next, rows, warp, at.lane);
-      wait_for_products();
-      hold(acc);
-      hold(of_heads[0]), hold(of_heads[1]), hold(of_heads[2]), hold(of_heads[3]);
-      // acc = dp / 2, then dp scale
-#pragma unroll
-      for (int c = 0; c < 4; c++) {
-        word value[2][4], change[2][4], by[2][4], diagonals[2][4];
-        float factor[8];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-          int here = place_of(8 * r, 4 * c);
-          take4(value[r], values[place + here]), take4(change[r], changes[place + here]), take4(by[r], state[here]);
-          take4(diagonals[r], slopes[2 * c + r][at.lane]);
-        }
-        take8(factor, factors + 32 * c + 8 * at.t);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-          float(&d)[4] = acc[4 * c + k];
-          mma(d, value[0][k], value[1][k], change[0][k], change[1][k], diagonals[k / 2][k % 2 * 2], half);
-          mma(d, value[0][k], value[1][k], diagonals[k / 2][k % 2 * 2 + 1]);
-#pragma unroll
-          for (int r = 0; r < 2; r++) {
-            word both = pack(d[2 * r], d[2 * r + 1]);
-            v[r][4 * c + k] = mul2(both, v[r][4 * c + k]);
-            by[r][k] = mul2(both, by[r][k]);
-#pragma unroll
-            for (int h = 0; h < 2; h++) d[2 * r + h] *= factor[2 * k + h];
-          }
-        }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-          int here = place + place_of(8 * r, 4 * c);
-          changes[here] = make_uint4(by[r][0], by[r][1], by[r][2], by[r][3]);
-          left[here] = make_uint4(v[r][4 * c], v[r][4 * c + 1], v[r][4 * c + 2], v[r][4 * c + 3]);
-        }
-      }
-      publish();
-      arrive(3 + group, 2 * GROUP);
-      start_turned(acc, v, turned);
-      __syncwarp();
-      // Sums of dp x: lane (g, t) has features 16 column + g + (0, 8) of columns 2 t and 2 t + 1.
-      const uint4* across = changes + 16 * warp + place_of(at.lane % 8 + at.lane / 16 * 8, at.lane / 8 % 2);
-#pragma unroll
-      for (int column = 0; column < 8; column++) {
-        word here = at.g == column ? 0x3f803f80u : 0, products[4];
-        load_transposed(products, across + place_of(0, 2 * column));
-        mma(total, products[0], products[1], products[2], products[3], here, here);
-      }
-      __syncwarp();
-      if (next.rows) {
-        fetch(changes, grad, next, rows, warp, at.lane);
-        fetch(values, p, next, rows, warp, at.lane);
-      }
-      finish(acc, v);
-      put_rows(dx, acc, v, stage, rows, warp, at);
-    }
-    float* of_warps = (float*)values;
-    barrier(5, 2 * GROUP);
-#pragma unroll
-    for (int k = 0; k < 4; k++) of_warps[warp * WIDTH + 16 * (2 * at.t + k % 2) + at.g + 8 * (k / 2)] = 2 * total[k];
-    barrier(5, 2 * GROUP);
-    if (threadIdx.x >= WIDTH) return;
-    float sum = 0;
-    for (int other = 0; other < 8; other++) sum += of_warps[other * WIDTH + threadIdx.x];
-    sums[blockIdx.x * WIDTH + threadIdx.x] = sum;
-    return;
-  }
-  take_registers<200>();
-  Ahead ahead{{x, grad, p}, {nullptr, nullptr}};
-  add_up<false>(left, states, BothEnds{}, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
+  Ahead ahead{{e, grad}, {scales, shifts}};
+  add_up(left, states, ends, stages, rows, plan, ahead, dw, ds, dt, scratch, warp - 8, at);
 }
 #endif

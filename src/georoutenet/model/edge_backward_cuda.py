@@ -1,8 +1,7 @@
 """The edge update's backward pass in one CUDA kernel for Hopper (`edge_backward.cu`): bfloat16, 128 features.
 
 It computes what `edge_update_cuda.backward_pass` and `edge_sums_cuda.sums` compute one after the other; the
-gradient of the proposals stays on the multiprocessors: half of the memory traffic. `nar4tsp_layer_cuda` has
-the same for NAR4TSP's layer.
+gradient of the proposals stays on the multiprocessors: half of the memory traffic.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from georoutenet.model import native
 from georoutenet.model.edge_sums_cuda import totals
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 
-MERGED = True  # whether these kernels are used where they can be
+MERGED = True  # whether this kernel is used where it can be
 ROWS, COLUMNS = 128, 32  # pairs of a stage; its targets and sources together
 PIECE = (ROWS + 2) * 16  # bytes of 8 features of a stage's pairs
 # The weights; a stage's states with columns, its gradients of proposals; rows of 128 features: states and
@@ -70,7 +69,7 @@ def plan(batch: int, m: int, n: int, blocks: int) -> Plan:
 
 
 def fits(e: Tensor, *kernels: Kernel) -> bool:
-    """Whether the kernel, or these ones, takes these states."""
+    """Whether the kernel, or these ones, take these states."""
     return MERGED and native.hopper(e.device) and native.fits(e, *(kernels or (GRADIENTS,)))
 
 
@@ -93,15 +92,15 @@ def backward_pass(
     return gather(found, e)
 
 
-def outputs(e: Tensor, divided: Plan, blocks: int, vectors: int = 2) -> tuple[Tensor, ...]:
-    """Gradients of the weight, sources, targets and some vectors, in parts; and a scratch."""
+def outputs(e: Tensor, divided: Plan, blocks: int) -> tuple[Tensor, ...]:
+    """Gradients of the weight, sources, targets and the norm, in parts; and a scratch."""
     batch, m, n, d = e.shape
     of_targets = e.new_empty((batch, divided.parts, n, d), dtype=e.dtype if divided.parts == 1 else float32)
     return (
         e.new_empty((blocks, d, d), dtype=float32),
         e.new_empty((batch, 1, m, d)),
         of_targets,
-        e.new_empty((blocks, vectors, d), dtype=float32),
+        e.new_empty((blocks, 2, d), dtype=float32),
         e.new_empty((blocks, divided.scratch(), d), dtype=float32),
     )
 

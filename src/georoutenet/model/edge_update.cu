@@ -1,4 +1,5 @@
-// Eqs. edge_proposal and edge_update: forward, and backward to the gradients of states and proposals.
+// Eqs. edge_proposal and edge_update: forward, and backward to the gradients of states and proposals, there each warp on
+// its own.
 //
 // Arithmetic is the bottleneck, and the matrix instructions have time left: they also add up rows and columns, and turn
 // bfloat16 into float where they multiply by a diagonal matrix. The proposal u is u / 2 throughout, as
@@ -20,6 +21,35 @@ __device__ __forceinline__ void take_from_tile(word (&x)[16], const uint4* row, 
     x[4 * c] = v.x, x[4 * c + 1] = v.y, x[4 * c + 2] = v.z, x[4 * c + 3] = v.w;
   }
 }
+// The cities at both ends of pairs: of m sources and n targets an instance. In shared memory.
+struct Ends {
+  Divisor m, n;
+  int last_source, last_target;
+  __device__ void set(int sources, int targets, int pairs) {
+    m = {(word)sources, 0xffffffffu / sources}, n = {(word)targets, 0xffffffffu / targets};
+    last_source = pairs / targets - 1, last_target = pairs / sources - 1;
+  }
+  // acc = (s_i + t_j) / 2 for the thread's two rows of a tile; beyond the last pair, that of any cities.
+  __device__ __forceinline__ void take(float (&acc)[16][4], int tile, Lane at, word half, const uint4* source,
+                                       const uint4* target) const {
+    const uint4 *s[2], *t[2];
+    int first = n(16 * tile), instance = m(first), i = first - instance * m.number, j = 16 * tile - first * n.number;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      int column = j + at.g + 8 * r, rows = n(column), other = instance + m(i + rows);
+      s[r] = source + piece(min(first + rows, last_source), at.t);
+      t[r] = target + piece(min((other - rows) * (int)n.number + column, last_target), at.t);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], e = t[1][4 * c];
+      set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, e.x), half);
+      set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, e.y), half);
+      set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, e.z), half);
+      set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, e.w), half);
+    }
+  }
+};
 
 #ifdef UPDATE_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
@@ -159,7 +189,6 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
   fill_transposed(shared + FRAGMENTS, weight);
   factors.set(gamma, at);
   if (threadIdx.x == 0) ends.set(m, n, pairs);
-  publish();
   __syncthreads();
   Matrix map = matrix_in(shared), transposed = matrix_in(shared + FRAGMENTS);
   float dgamma[4] = {}, dbeta[4] = {};
@@ -178,8 +207,7 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     take_from_tile(x[0], state, place);
     take_from_tile(x[1], state + 128, place);
     multiply(acc, x, map);
-    // In a block of its own, or the compiler takes its time to pack the slopes and has too few registers. Beyond the
-    // last pair they are not needed.
+    // There are some. But without asking the compiler takes its time to pack the slopes and has too few registers.
     bool any = 16 * tile < pairs;
     if (any) {
       float sum[2][4] = {}, product[2][4] = {};
@@ -254,11 +282,10 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
     }
     __syncwarp();
     if (tile + UPDATE_BACKWARD_WARPS < share.last) fetch_both(tile + UPDATE_BACKWARD_WARPS);
-    start(acc, slope, transposed);
+    multiply(acc, slope, transposed);
 #pragma unroll
     for (int r = 0; r < 2; r++)
       if (16 * tile + at.g + 8 * r < pairs) put(du + piece(16 * tile + at.g + 8 * r, at.t), slope[r]);
-    finish(acc, slope);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
 #pragma unroll

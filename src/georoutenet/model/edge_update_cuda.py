@@ -2,8 +2,8 @@
 
 They compute what the Triton kernels of `edge_update_triton` compute. A warp holds a tile of 16 pairs in the
 registers in which the matrix instructions want and deliver it, so nothing is rearranged and no warp waits for
-another; or four warps multiply together (`native.hopper`), backward with all operands in shared memory
-(`edge_update_hopper.cu`).
+another; or, forward, four warps multiply together (`native.hopper`). On Hopper `edge_backward_cuda` has a
+faster backward pass.
 """
 
 from __future__ import annotations
@@ -12,38 +12,22 @@ import torch
 from torch import Tensor
 
 from georoutenet.model import edge_backward_cuda, native
-from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
+from georoutenet.model.native import MATRIX, TILE, Kernel
 
 # As many warps as the registers of a multiprocessor allow; its shared memory on GPUs before Hopper.
 FORWARD = Kernel("edge_update.cu", "update_forward", warps=16, shared=MATRIX + 16 * TILE, groups=True)
 FORWARD_ALONE = Kernel("edge_update.cu", "update_forward", warps=12, shared=MATRIX + 12 * TILE)
-BACKWARD = Kernel(
-    "edge_update.cu", "update_backward", warps=12, shared=2 * MATRIX + 12 * (5 * TILE // 2), groups=True
-)
-BACKWARD_ALONE = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
-# Four groups of warps, each with states and gradients of 64 pairs (in the space of 66); 16 bytes a thread.
-STATES = Kernel(
-    "edge_update_hopper.cu",
-    "update_states",
-    warps=16,
-    shared=2 * MATRIX + 4 * 2 * (66 * 2 * WIDTH) + 16 * 32 * 16,
-    groups=True,
-)
-ON_HOPPER = STATES  # or BACKWARD, or BACKWARD_ALONE: which one computes gradients there
+BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
 
 
 def _forward_kernel(e: Tensor) -> Kernel:
     return FORWARD if native.hopper(e.device) else FORWARD_ALONE
 
 
-def _backward_kernel(e: Tensor) -> Kernel:
-    return ON_HOPPER if native.hopper(e.device) else BACKWARD_ALONE
-
-
 def fits(e: Tensor) -> bool:
     """Whether the kernels take these states, this backward pass or `edge_backward_cuda`'s."""
     in_one = edge_backward_cuda.fits(e, FORWARD, edge_backward_cuda.GRADIENTS)
-    return in_one or native.fits(e, _forward_kernel(e), _backward_kernel(e))
+    return in_one or native.fits(e, _forward_kernel(e), BACKWARD)
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,7 +49,6 @@ def backward_pass(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[
     e = saved[0]
     batch, m, n, d = e.shape
     du = torch.empty_like(e)
-    kernel = _backward_kernel(e)
-    norms = e.new_empty((kernel.count(saved), 2, d), dtype=torch.float32)
-    kernel(*saved, grad, de, du, norms, m, n, batch * m * n)
+    norms = e.new_empty((BACKWARD.count(saved), 2, d), dtype=torch.float32)
+    BACKWARD(*saved, grad, de, du, norms, m, n, batch * m * n)
     return du, norms

@@ -1,9 +1,8 @@
 """The passes of NAR4TSP's edge layer over all pairs in CUDA C++ (`nar4tsp_layer.cu`): bfloat16, 128 features.
 
 They compute what the Triton kernels of `nar4tsp_kernels_triton` compute; the sums for the weight, sources and
-targets come from the kernel that GeoRouteNet's update uses (`edge_sums_cuda`), or from the same kernel as all
-other gradients (`edge_backward.cu`, for Hopper). In the first layer ``x`` are distances in float32,
-``(B, n, n, 1)``.
+targets come from the kernel that GeoRouteNet's update uses (`edge_sums_cuda`). In the first layer ``x`` are
+distances in float32, ``(B, n, n, 1)``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from georoutenet.model import edge_backward_cuda, edge_sums_cuda, native
+from georoutenet.model import edge_sums_cuda, native
 from georoutenet.model.native import MATRIX, TILE, WIDTH, Kernel
 from georoutenet.model.part_sums_cuda import part_sums
 
@@ -27,14 +26,6 @@ SCORE_SUMS = Kernel(FILE, "nar4tsp_score_sums", warps=24, shared=24 * 2 * TILE)
 NORM_BACKWARD = Kernel(FILE, "nar4tsp_norm_backward", warps=8, shared=0)
 BACKWARD = Kernel(FILE, "nar4tsp_backward", warps=12, shared=2 * MATRIX + NARROW + 12 * 3 * TILE, groups=True)
 BACKWARD_ALONE = Kernel(FILE, "nar4tsp_backward", warps=8, shared=2 * MATRIX + NARROW + 8 * 3 * TILE)
-# Not for distances: the weights; two stages of x with columns; gradients, p, and gradients inside of tanh.
-GRADIENTS = Kernel(
-    "edge_backward.cu",
-    "nar4tsp_gradients",
-    warps=12,
-    shared=MATRIX + NARROW + (2 * 20 + 3 * 16) * edge_backward_cuda.PIECE,
-    groups=True,
-)
 FIRST_BACKWARD = Kernel(FILE, "nar4tsp_first_backward", warps=12, shared=NARROW + 12 * 2 * TILE, groups=True)
 
 
@@ -46,9 +37,8 @@ def fits(states: Tensor, heads: int) -> bool:
     """Whether the kernels take such states or projections."""
     forward = (FORWARD, FIRST_FORWARD, FINISH, SCORES)
     sums = (SCORE_SUMS, NORM_BACKWARD, edge_sums_cuda.SUMS, FIRST_BACKWARD)
-    in_one = heads <= HEADS and edge_backward_cuda.fits(states, *forward, *sums, GRADIENTS)
     backward = _backward_kernel(states.device, is_first=False)
-    return in_one or (heads <= HEADS and native.fits(states, *forward, *sums, backward))
+    return heads <= HEADS and native.fits(states, *forward, *sums, backward)
 
 
 def forward_pass(
@@ -119,8 +109,6 @@ def backward_pass(
     target: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of ``x`` (empty for distances), ``scale``, ``weight``, ``source`` and ``target``."""
-    if x.shape[-1] > 1 and edge_backward_cuda.fits(p, GRADIENTS):
-        return gradients(grad, grad_scores, scaled, slope, level, p, x, scale, weight, source, target)
     batch, n, _, d = p.shape
     pairs, heads, is_first = batch * n * n, scaled.shape[1], x.shape[-1] == 1
     kernel = _backward_kernel(p.device, is_first=is_first)
@@ -143,36 +131,8 @@ def backward_pass(
         kernel(*above, x, scale, weight, *ends, dx, du, dscale, n, heads, pairs)
         edge_sums_cuda.SUMS(du, x, dw, ds, dt, *shape, blocks=blocks)
 
-    return dx, *_totals(dscale, dweight, ds, dt, scale, weight, p.dtype)
-
-
-def gradients(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`backward_pass` in one kernel, not for distances."""
-    p, x, scale, weight = inputs[5:9]
-    batch, n, _, _ = p.shape
-    places = GRADIENTS.count(inputs)
-    divided = edge_backward_cuda.plan(batch, n, n, places)
-    blocks = min(places, batch * divided.parts)
-    found = edge_backward_cuda.outputs(p, divided, blocks, 1)
-    dx = torch.empty_like(x)
-    heads = inputs[2].shape[1]
-    GRADIENTS(*inputs, dx, *found, heads, *edge_backward_cuda.arguments(p, divided), blocks=blocks)
-    dw, ds, dt, dscale, _ = found
-    return dx, *_totals(dscale.unsqueeze(0), dw.unsqueeze(0), ds, dt, scale, weight, p.dtype)
-
-
-def _totals(
-    dscale: Tensor,
-    dweight: Tensor,
-    ds: Tensor,
-    dt: Tensor,
-    scale: Tensor,
-    weight: Tensor,
-    narrow: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of scale, weight, sources and targets from their parts."""
     in_parts = [share for share in (ds, dt) if share.shape[1] > 1]
-    dtypes = [scale.dtype, weight.dtype, *(narrow for _ in in_parts)]
+    dtypes = [scale.dtype, weight.dtype, *(p.dtype for _ in in_parts)]
     dscale, dweight, *found = part_sums(dscale, dweight, *in_parts, dtypes=dtypes)
     ds, dt = (found.pop(0) if share.shape[1] > 1 else share.squeeze(1) for share in (ds, dt))
-    return dscale.view_as(scale), dweight.view_as(weight), ds, dt
+    return dx, dscale.view_as(scale), dweight.view_as(weight), ds, dt

@@ -155,17 +155,6 @@ __device__ __forceinline__ float over_row(float x) {
   return x + shuffle(x, 2);
 }
 
-// Sums over the 8 lanes with the same t; each keeps HALF / 4 of the words, the three steps together word 4 g to 4 g + 3.
-template <int HALF>
-__device__ __forceinline__ void scatter(word (&v)[32], int g) {
-  bool upper = g & HALF / 4;
-#pragma unroll
-  for (int k = 0; k < HALF; k++) {
-    word keep = upper ? v[k + HALF] : v[k], send = upper ? v[k] : v[k + HALF];
-    v[k] = add2(keep, shuffle(send, HALF));
-  }
-}
-
 // A matrix of 16 ins and 128 outs, in the tiles' order: read(out, in) is the word of ins in and in + 1.
 constexpr int NARROW = 256;  // of 16 bytes
 __device__ __forceinline__ void place_narrow(uint4* matrix, int k, word w) {
@@ -339,38 +328,3 @@ __device__ __forceinline__ float over_lines(float* shared, int lines, Read read)
   for (int w = 0; w < warps; w++) sum += shared[32 * w + lane];
   return sum;
 }
-
-// The cities at both ends of pairs: of m sources and n targets an instance. In shared memory.
-struct Ends {
-  Divisor m, n;
-  int last_source, last_target;
-  __device__ void set(int sources, int targets, int pairs) {
-    m = {(word)sources, 0xffffffffu / sources}, n = {(word)targets, 0xffffffffu / targets};
-    last_source = pairs / targets - 1, last_target = pairs / sources - 1;
-  }
-  // Where s_i and t_j are for the thread's two rows of a tile; beyond the last pair, those of any cities.
-  __device__ __forceinline__ void find(const uint4* (&s)[2], const uint4* (&t)[2], int tile, Lane at, const uint4* source,
-                                       const uint4* target) const {
-    int first = n(16 * tile), instance = m(first), i = first - instance * m.number, j = 16 * tile - first * n.number;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      int column = j + at.g + 8 * r, rows = n(column), other = instance + m(i + rows);
-      s[r] = source + piece(min(first + rows, last_source), at.t);
-      t[r] = target + piece(min((other - rows) * (int)n.number + column, last_target), at.t);
-    }
-  }
-  // acc = (s_i + t_j) / 2
-  __device__ __forceinline__ void take(float (&acc)[16][4], int tile, Lane at, word half, const uint4* source,
-                                       const uint4* target) const {
-    const uint4 *s[2], *t[2];
-    find(s, t, tile, at, source, target);
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-      uint4 a = s[0][4 * c], b = t[0][4 * c], d = s[1][4 * c], e = t[1][4 * c];
-      set_mma(acc[4 * c], add2(a.x, b.x), add2(d.x, e.x), half);
-      set_mma(acc[4 * c + 1], add2(a.y, b.y), add2(d.y, e.y), half);
-      set_mma(acc[4 * c + 2], add2(a.z, b.z), add2(d.z, e.z), half);
-      set_mma(acc[4 * c + 3], add2(a.w, b.w), add2(d.w, e.w), half);
-    }
-  }
-};
