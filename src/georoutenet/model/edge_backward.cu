@@ -433,24 +433,11 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       // acc = change gamma + mean + along y, divided by scale; slope, which has that scale twice, becomes 2 du.
 #pragma unroll
       for (int c = 0; c < 4; c++) {
-        word y[2][4], change[2][4], gains[2][4], rest[4];
+        word y[2][4], change[2][4];
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; r < 2; r++)
           take4(y[r], left[place + place_of(8 * r, 4 * c)]), take4(change[r], tile[128 * r + further(in_tile, c)]);
-          take4(gains[r], factors.gains[2 * c + r][at.lane]);
-        }
-        take4(rest, factors.rests[c][at.lane]);
-#pragma unroll
-        for (int p = 0; p < 4; p++) {
-          int q = 4 * c + p;
-          set_mma(acc[q], change[0][p], change[1][p], fma2(y[0][p], along[0], mean[0]),
-                  fma2(y[1][p], along[1], mean[1]), gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
-          mma(acc[q], change[0][p], change[1][p], rest[p]);
-#pragma unroll
-          for (int r = 0; r < 2; r++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
-#pragma unroll
-          for (int k = 0; k < 4; k++) acc[q][k] *= scale[k / 2];
-        }
+        of_normed(acc, slope, y, change, mean, along, scale, factors, c, at.lane);
 #pragma unroll
         for (int r = 0; r < 2; r++)
           left[place + place_of(8 * r, 4 * c)] =

@@ -105,16 +105,7 @@ update_sums(const uint4* du, const uint4* e, float* dw, void* ds, void* dt, int 
         mma(over_targets, a[0][2], a[0][3], ones);
         mma(over_sources[k][0], a[0][0], a[0][1], same);
         mma(over_sources[k][1], a[0][2], a[0][3], same);
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-          word b[4];
-          load_transposed(b, e_rows + slot * STAGE + k * PIECES + (e_piece ^ 2 * q));
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            mma(weight[h][2 * q], a[h][0], a[h][1], a[h][2], a[h][3], b[0], b[1]);
-            mma(weight[h][2 * q + 1], a[h][0], a[h][1], a[h][2], a[h][3], b[2], b[3]);
-          }
-        }
+        add_tile(weight, a, e_rows + slot * STAGE + k * PIECES, e_piece);
       }
       columns += min(sources, now.left);
       now.left -= sources;

@@ -261,24 +261,10 @@ update_backward(const uint4* e, const uint4* source, const uint4* target, const 
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       const uint4* here = state + further(place, c);
-      word y[2][4], change[2][4], gains[2][4], rest[4];
+      word y[2][4], change[2][4];
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        take4(y[r], here[128 * r]), take4(change[r], here[CHANGE + 128 * r]);
-        take4(gains[r], factors.gains[2 * c + r][at.lane]);
-      }
-      take4(rest, factors.rests[c][at.lane]);
-#pragma unroll
-      for (int p = 0; p < 4; p++) {
-        int q = 4 * c + p;
-        set_mma(acc[q], change[0][p], change[1][p], fma2(y[0][p], along[0], mean[0]),
-                fma2(y[1][p], along[1], mean[1]), gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
-        mma(acc[q], change[0][p], change[1][p], rest[p]);
-#pragma unroll
-        for (int r = 0; r < 2; r++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
-#pragma unroll
-        for (int k = 0; k < 4; k++) acc[q][k] *= scale[k / 2];
-      }
+      for (int r = 0; r < 2; r++) take4(y[r], here[128 * r]), take4(change[r], here[CHANGE + 128 * r]);
+      of_normed(acc, slope, y, change, mean, along, scale, factors, c, at.lane);
     }
     __syncwarp();
     if (tile + UPDATE_BACKWARD_WARPS < share.last) fetch_both(tile + UPDATE_BACKWARD_WARPS);

@@ -239,16 +239,7 @@ nar4tsp_node_products(const uint4* of_source, const uint4* of_target, const uint
       word a[2][4];
       load_transposed(a[0], from + tile * PIECES + left_at);
       load_transposed(a[1], from + tile * PIECES + (left_at ^ 2));
-#pragma unroll
-      for (int q = 0; q < 4; q++) {
-        word b[4];
-        load_transposed(b, from + (4 + tile) * PIECES + (right_at ^ 2 * q));
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          mma(sum[h][2 * q], a[h][0], a[h][1], a[h][2], a[h][3], b[0], b[1]);
-          mma(sum[h][2 * q + 1], a[h][0], a[h][1], a[h][2], a[h][3], b[2], b[3]);
-        }
-      }
+      add_tile(sum, a, from + (4 + tile) * PIECES, right_at);
     }
   }
   float factor = map < 2 ? 0.5f : 1.0f;

@@ -128,16 +128,7 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
         load_transposed(a[0], from + tile * PIECES + left_at);
         load_transposed(a[1], from + tile * PIECES + (left_at ^ 2));
         mma(over_rows, a[0][0], a[0][1], a[0][2], a[0][3], 0x3f803f80u, 0x3f803f80u);
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-          word b[4];
-          load_transposed(b, from + (4 + tile) * PIECES + (right_at ^ 2 * q));
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            mma(sum[h][2 * q], a[h][0], a[h][1], a[h][2], a[h][3], b[0], b[1]);
-            mma(sum[h][2 * q + 1], a[h][0], a[h][1], a[h][2], a[h][3], b[2], b[3]);
-          }
-        }
+        add_tile(sum, a, from + (4 + tile) * PIECES, right_at);
       }
     });
     out[0] = 32 * slice + 16 * side, out[1] = out[0] ^ 16, in[0] = in[1] = 64 * side;

@@ -293,6 +293,39 @@ struct Factors {
 __device__ __forceinline__ void add_row(float (&total)[4], const word (&x)[4], uint2 gain) {
   mma(total, x[0], x[1], x[2], x[3], gain.x, gain.y);
 }
+// Four words of features, from 4 c on, of two rows: acc becomes the gradient of what went into the norm, and slope, which
+// has the norm's scale, is multiplied by it. Without the scale it is change gamma + mean + along y.
+__device__ __forceinline__ void of_normed(float (&acc)[16][4], word (&slope)[2][16], const word (&y)[2][4],
+                                          const word (&change)[2][4], const word (&mean)[2], const word (&along)[2],
+                                          const float (&scale)[2], const Factors& factors, int c, int lane) {
+  word gains[2][4], rest[4];
+  take4(gains[0], factors.gains[2 * c][lane]), take4(gains[1], factors.gains[2 * c + 1][lane]);
+  take4(rest, factors.rests[c][lane]);
+#pragma unroll
+  for (int p = 0; p < 4; p++) {
+    int q = 4 * c + p;
+    set_mma(acc[q], change[0][p], change[1][p], fma2(y[0][p], along[0], mean[0]), fma2(y[1][p], along[1], mean[1]),
+            gains[p / 2][p % 2 * 2], gains[p / 2][p % 2 * 2 + 1]);
+    mma(acc[q], change[0][p], change[1][p], rest[p]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) slope[r][q] = mul2(pack(acc[q][2 * r], acc[q][2 * r + 1]), slope[r][q]);
+#pragma unroll
+    for (int k = 0; k < 4; k++) acc[q][k] *= scale[k / 2];
+  }
+}
+// sum += a^T b over a tile's 16 rows: 32 features of the left by 64 of the right, which lie in `rows` from `place` on.
+__device__ __forceinline__ void add_tile(float (&sum)[2][8][4], const word (&a)[2][4], const uint4* rows, int place) {
+#pragma unroll
+  for (int q = 0; q < 4; q++) {
+    word b[4];
+    load_transposed(b, rows + (place ^ 2 * q));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      mma(sum[h][2 * q], a[h][0], a[h][1], a[h][2], a[h][3], b[0], b[1]);
+      mma(sum[h][2 * q + 1], a[h][0], a[h][1], a[h][2], a[h][3], b[2], b[3]);
+    }
+  }
+}
 // Eight neighboring features' numbers.
 __device__ __forceinline__ void take8(float (&x)[8], const float* from) {
   float4 v = *(const float4*)from, w = *(const float4*)(from + 4);
