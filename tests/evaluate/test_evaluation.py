@@ -100,6 +100,20 @@ def test_sampling_takes_the_shortest_of_its_tours_and_is_seeded(weights: Path) -
     assert (many.lengths != other.lengths).any()
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"views": 3}, {"decoder": "beam", "width": 9}, {"decoder": "sample", "width": 4}]
+)
+def test_candidates(weights: Path, settings: dict[str, object]) -> None:
+    """All cities as candidates are no difference; few are another result, which says so."""
+    everything = run(weights, limit=5, **settings)
+    all_near = run(weights, limit=5, candidates=19, **settings)
+    few = run(weights, limit=5, candidates=2, **settings)
+    assert [each.header["candidates"] for each in (everything, all_near, few)] == ["", "19", "2"]
+    if settings.get("decoder") != "sample":  # sparse scores are drawn from in another order
+        np.testing.assert_allclose(all_near.lengths, everything.lengths, atol=1e-8)
+    assert (few.lengths != everything.lengths).any()
+
+
 def test_views_are_those_of_the_decoder(weights: Path) -> None:
     results = run(weights, limit=3, decoder="beam", width=16, views=8)
     cities = dataset("test20").coordinates[:3].copy()

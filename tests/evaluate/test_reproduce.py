@@ -48,13 +48,14 @@ def test_files_of_one_kind_share_a_command() -> None:
 def test_what_differs_from_the_defaults_is_said() -> None:
     more = {
         "statistics": "batch",
+        "candidates": "16",
         "precision": "bfloat16",
         "batch": "1000",
         "device": "NVIDIA X",
         "seed": "3",
     }
     (one,) = commands(folder(random_set("ring50", **more)))
-    options = "--statistics batch --precision bfloat16 --seed 3 --batch 1000 --device cuda"
+    options = "--statistics batch --candidates 16 --precision bfloat16 --seed 3 --batch 1000 --device cuda"
     assert one.line == f"georoutenet evaluate tiny --set ring50 --decoder beam-1000 {options}"
     assert one.place == "NVIDIA X"
     (usual,) = commands(folder(random_set("ring50", batch="128")))

@@ -14,6 +14,7 @@ from georoutenet.evaluate.settings import Settings, parse_decoder
         ({"precision": "int8"}, "unknown precision 'int8'; allowed: float32, bfloat16"),
         ({"width": 0}, "width must be a whole number of at least 1"),
         ({"limit": 0}, "limit must be"),
+        ({"candidates": 0}, "candidates must be"),
         ({"batch": 0}, "batch must be"),
         ({"improve": -1.0}, "improve must be a number of seconds >= 0, got -1.0"),
         ({"improve": float("inf")}, "improve must be"),
@@ -29,6 +30,7 @@ def test_labels_tell_settings_apart() -> None:
     assert Settings(decoder="beam", width=100, views=8).label == "beam-100-views-8"
     other = Settings(decoder="sample", statistics="batch", precision="bfloat16", limit=3)
     assert other.label == "sample-1000-batch-bfloat16-first-3"
+    assert Settings(views=8, candidates=32, limit=3).label == "greedy-views-8-candidates-32-first-3"
     assert Settings(views=2, improve=0.5, limit=3).label == "greedy-views-2-improve-0.5-first-3"
 
 

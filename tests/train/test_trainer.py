@@ -319,6 +319,14 @@ def test_runs_side_by_side_are_the_runs_alone(tmp_path: Path) -> None:
             assert torch.equal(parameter, right.state.parameters[name])
 
 
+def test_runs_side_by_side_stop_together(tmp_path: Path) -> None:
+    """The clock is that of the first: others take time to prepare, and nobody trains on while they end."""
+    first, second = (Trainer(tiny_recipe([f"name={name}"]), tmp_path / name) for name in ("one", "two"))
+    first.began -= 100
+    outcomes = run_together([second, first], max_seconds=50)
+    assert [outcome.step for outcome in outcomes] == [0, 0]
+
+
 def test_when_one_run_fails_the_others_keep_a_checkpoint(tmp_path: Path) -> None:
     good = Trainer(tiny_recipe(["name=good", "checkpoint_every=1000"]), tmp_path / "good")
     bad = Trainer(tiny_recipe(["name=bad", "log_every=1"]), tmp_path / "bad")

@@ -44,6 +44,12 @@ def evaluate(
     statistics: Annotated[
         str, typer.Option("--statistics", help="Of NAR4TSP's norms: frozen, or those of the batch.")
     ] = "frozen",
+    candidates: Annotated[
+        int | None,
+        typer.Option(
+            "--candidates", min=1, help="Score so many nearest cities of each, others on demand; default all."
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many.")] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Instances at a time: 128, on TSPLIB 1.")
@@ -78,7 +84,7 @@ def evaluate(
     from georoutenet.model.weights import load_policy
 
     others = {"width": beam_width, "views": views, "improve": improve, "statistics": statistics}
-    others |= {"limit": limit, "batch": batch, "precision": precision, "seed": seed}
+    others |= {"candidates": candidates, "limit": limit, "batch": batch, "precision": precision, "seed": seed}
     settings = [parse_decoder(each.strip(), **others) for each in decoder.split(",")]
     tasks = [(name, each) for name in parse_sets(sets) for each in settings]
     as_file = out is not None and bool(out.suffix) and not out.is_dir()

@@ -154,21 +154,23 @@ class BatchSolver:
             return found.best().cpu().numpy()
         # Random instances lie in the unit square and are taken as drawn; others are moved into it.
         inputs = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
-        scores = self._score(torch.from_numpy(np.stack(inputs)).float().to(self.device))
+        coordinates = torch.from_numpy(np.stack(inputs)).float().to(self.device)
+        scores = self._score(coordinates)
         if settings.decoder == "greedy":
-            tours = greedy(scores, log_probabilities=False).best()
+            tours = greedy(scores, coordinates=coordinates, log_probabilities=False).best()
         elif settings.decoder == "beam":
             tours = beam(scores, settings.width, instances=instances).best()
         else:
-            drawn = sample(scores, settings.width, seed=settings.seed, log_probabilities=False).tours
+            where, seed = coordinates, settings.seed
+            drawn = sample(scores, settings.width, seed=seed, coordinates=where, log_probabilities=False)
             costs = as_costs(len(instances), scores.n, self.device, instances=instances)
-            tours = cheapest(drawn, None, costs, 1).best()
+            tours = cheapest(drawn.tours, None, costs, 1).best()
         return tours.cpu().numpy()
 
     def _score(self, coordinates: Tensor) -> Scores:
         self._wait()
         begin = time.perf_counter()
-        scores: Scores = self.policy(coordinates)
+        scores: Scores = self.policy(coordinates, candidates=self.settings.candidates)
         self._wait()
         self.network_seconds += time.perf_counter() - begin
         return scores

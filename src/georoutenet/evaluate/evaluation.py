@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 RESULT_KEYS = (
     *("sha256", "set", "instances", "decoder", "width", "views"),
-    *("improve", "seed", "statistics", "precision"),
+    *("improve", "seed", "statistics", "candidates", "precision"),
 )
 """What decides the tours: files that differ in one of these hold different results."""
 
@@ -156,6 +156,7 @@ def result_header(
         "improve": f"{settings.improve:g}" if settings.improve else "",
         "seed": str(settings.seed),
         "statistics": settings.statistics if config.encoder == "nar4tsp" else "",
+        "candidates": "" if settings.candidates is None else str(settings.candidates),
         "precision": settings.precision,
         "batch": str(batch_size(data, settings)),
         "device": device_name(device),

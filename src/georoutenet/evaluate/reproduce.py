@@ -116,6 +116,8 @@ def _options(header: dict[str, str]) -> str:
     options = ""
     if header.get("statistics") == "batch":
         options += " --statistics batch"
+    if header.get("candidates"):
+        options += f" --candidates {header['candidates']}"
     if header.get("precision", "float32") != "float32":
         options += f" --precision {header['precision']}"
     if header.get("seed", "0") != "0":

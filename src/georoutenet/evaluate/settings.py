@@ -30,6 +30,8 @@ class Settings:
     """Seconds of local search on each decoded tour; 0: none, as in the paper."""
     statistics: str = "frozen"
     """Of NAR4TSP's norms; GeoRouteNet has none."""
+    candidates: int | None = None
+    """Nearest cities of each city that are scored; others on demand. ``None``: all, as in the paper."""
     limit: int | None = None
     """Only this many instances, from the first on."""
     batch: int | None = None
@@ -46,7 +48,7 @@ class Settings:
             if getattr(self, name) not in allowed:
                 given = getattr(self, name)
                 raise InputError(f"unknown {name} {given!r}; allowed: {', '.join(allowed)}")
-        for name in ("width", "views", "limit", "batch"):
+        for name in ("width", "views", "candidates", "limit", "batch"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
         if not (math.isfinite(self.improve) and self.improve >= 0):
@@ -68,6 +70,8 @@ class Settings:
         parts = [self.decoder_label]
         if self.statistics != "frozen":
             parts.append(self.statistics)
+        if self.candidates is not None:
+            parts.append(f"candidates-{self.candidates}")
         if self.precision != "float32":
             parts.append(self.precision)
         if self.limit is not None:

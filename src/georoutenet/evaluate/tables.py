@@ -154,6 +154,8 @@ def decoder_name(header: dict[str, str]) -> str:
         name += f", {header['improve']} s search"
     if header.get("statistics") == "batch":
         name += f", {BATCH_STATISTICS}"
+    if header.get("candidates"):
+        name += f", {header['candidates']} candidates"
     if header.get("precision", "float32") != "float32":
         name += f", {header['precision']}"
     return name

@@ -54,6 +54,7 @@ def solve_again(results: Results, name: str, *, weights: str | Path | None = Non
         views=int(header.get("views", "1")),
         improve=float(header.get("improve") or 0.0),
         statistics=header.get("statistics") or "frozen",
+        candidates=int(header["candidates"]) if header.get("candidates") else None,
         precision=header.get("precision", "float32"),
         seed=int(header.get("seed", "0")),
         batch=int(header.get("batch", "1")),

@@ -98,7 +98,12 @@ def make_steps(
     compiled = on_cuda and recipe.compile
     if compiled:
         from torch._dynamo import config as limits
+        from torch._inductor import config as generated
 
+        # Small sums are all that is compiled beside kernels. How they are ordered is not left to timings,
+        # which differ from process to process.
+        with suppress(AttributeError):  # older versions of PyTorch have no such choice
+            generated.deterministic = recipe.fused
         # A function is compiled once for each layer, kind of batch and run, and beyond the limit not at all.
         limits.recompile_limit = max(limits.recompile_limit, 128)
         if not policy.compile_around_kernels():
@@ -381,6 +386,8 @@ def run_together(trainers: Sequence[Trainer], *, max_seconds: float = math.inf) 
     On CUDA each has a stream of its own, so that steps too small to fill the GPU overlap. When one fails, the
     others stop with a checkpoint before its error is raised.
     """
+    for trainer in trainers:
+        trainer.began = min(each.began for each in trainers)
     outcomes: list[Outcome | None] = [None] * len(trainers)
     failure: BaseException | None = None
     streams: list[torch.cuda.Stream | None] = [None] * len(trainers)
