@@ -34,13 +34,15 @@ def cities(batch: int, n: int) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("n", [2, 3, 12, 31, 60])
 @pytest.mark.parametrize("settings", [{}, {"layers": 1}, {"unit": "density", "reach": 0.4}])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("threads", "together"), [(1, 1), (1, 5), (2, 1), (2, 2), (2, 5)])
 def test_scores_are_those_of_the_two_towers(
-    n: int, settings: dict[str, object], threads: int, monkeypatch: pytest.MonkeyPatch
+    n: int, settings: dict[str, object], threads: int, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy, coords, kept = make(**settings), cities(2, n), torch.get_num_threads()
-    expected = policy(coords)  # too few cities for kernels
+    policy, coords, kept = make(**settings), cities(5, n), torch.get_num_threads()
+    monkeypatch.setattr(dense_cpu, "FEWEST", 1 << 20)
+    expected = policy(coords)
     monkeypatch.setattr(dense_cpu, "FEWEST", 1)
+    monkeypatch.setattr(dense_cpu, "TOGETHER", together * n * n)
     monkeypatch.setattr(dense_cpu, "BLOCK", 64)
     torch.set_num_threads(threads)
     try:
@@ -57,6 +59,7 @@ def test_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, coords = make(), torch.rand(1, 100, 2)
     assert dense_cpu.fits(policy.encoder, coords, torch.float32)
     assert not dense_cpu.fits(policy.encoder, coords[:, :50], torch.float32)
+    assert dense_cpu.fits(policy.encoder, coords[:, :50].expand(4, -1, -1), torch.float32)
     assert not dense_cpu.fits(policy.encoder, torch.rand(1, 300, 2), torch.float32)
     assert not dense_cpu.fits(policy.encoder, coords, torch.bfloat16)
     assert not dense_cpu.fits(policy.encoder, coords.double(), torch.float64)

@@ -1,4 +1,4 @@
-"""Dense scores of GeoRouteNet on a CPU: small instances, one at a time, with one set of edge states.
+"""Dense scores of GeoRouteNet on a CPU: small instances, a few at a time, with one set of edge states.
 
 Attention reads the near pairs' states from those of all pairs, and matrix products alternate with
 `georoutenet.model.dense_numba` on blocks of pairs that stay in a core's cache. Distances are symmetric, so
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,21 +22,25 @@ from torch import Tensor
 
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet, Layer
-from georoutenet.model.layers import linear_maps
+from georoutenet.model.layers import linear_maps, split_heads
 
 if TYPE_CHECKING:
     from georoutenet.model.layers import Linear
 
-# Pairs of an instance: with fewer, it does not pay to load the kernels; with more, their states (512 bytes
-# each) would take too much memory.
-FEWEST, MOST = 1 << 13, 1 << 16
+# Pairs of all instances: with fewer, it does not pay to load the kernels.
+FEWEST = 1 << 13
+# Pairs of one instance: with more, their states (512 bytes each) would take too much memory.
+MOST = 1 << 16
+# Pairs of the instances that are computed together.
+TOGETHER = 1 << 14
 # Pairs that a thread takes at a time: their states and products are a megabyte.
 BLOCK = 1024
 
 
 def fits(net: object, coords: Tensor, dtype: torch.dtype) -> bool:
     """Whether these instances are for here."""
-    fitting = FEWEST <= coords.shape[1] ** 2 <= MOST and coords.device.type == "cpu"
+    count, n, _ = coords.shape
+    fitting = count * n**2 >= FEWEST and n**2 <= MOST and coords.device.type == "cpu"
     return fitting and isinstance(net, GeoRouteNet) and dtype == torch.float32 == coords.dtype
 
 
@@ -44,10 +49,47 @@ def dense(net: GeoRouteNet, coords: Tensor, distance: Tensor, near: Neighborhood
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, without gradients."""
     scores = []
     with _threads() as pool:
-        for b in range(len(coords)):
-            one = [_array(x[b]) for x in (near.index, near.mask, near.distance)]
-            scores.append(_Instance(net, distance[b], one, pool).scores(coords[b : b + 1]))
-    return torch.cat([start for start, _ in scores]), torch.stack([logits for _, logits in scores])
+        for some in _blocks(len(coords), max(1, TOGETHER // coords.shape[1] ** 2)):
+            rows = [_array(x[some].flatten(0, 1)) for x in (near.index, near.mask, near.distance)]
+            scores.append(_Group(net, distance[some], rows, pool).scores(coords[some]))
+    return torch.cat([start for start, _ in scores]), torch.cat([logits for _, logits in scores])
+
+
+class _Step:
+    """Blocks on their way through a layer: first multiplied, then updated, each by any thread."""
+
+    def __init__(self, multiply: Callable[[slice], None], blocks: Iterable[slice] = ()) -> None:
+        self.multiply = multiply
+        self.given, self.multiplied, self.is_open = deque(blocks), deque[slice](), False
+
+    def ahead(self) -> None:
+        """Multiply until updates may begin."""
+        while not self.is_open and (block := _taken(self.given)) is not None:
+            self.multiply(block)
+            self.multiplied.append(block)
+
+    def complete(self, update: Callable[[slice], None], following: _Step) -> None:
+        """Update what no other thread has taken, and give it to the following step."""
+        while True:
+            block = _taken(self.multiplied)
+            if block is None:
+                block = _taken(self.given)
+                if block is None:
+                    return
+                self.multiply(block)
+            update(block)
+            following.given.append(block)
+
+
+def _taken(blocks: deque[slice]) -> slice | None:
+    try:
+        return blocks.popleft()
+    except IndexError:
+        return None
+
+
+def _nothing(block: slice) -> None:
+    pass
 
 
 class _Pool:
@@ -55,28 +97,12 @@ class _Pool:
 
     def __init__(self, others: ThreadPoolExecutor | None, count: int) -> None:
         self.others, self.count = others, count
+        self.jobs: list[Future[None]] = []
 
-    def ahead(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> Callable[[], set[int]]:
-        """Let the others begin with the blocks. The result makes them stop and says where those begin that
-        are done."""
-        if self.others is None:
-            return set
-        left, done, is_over = iter(blocks), set(), threading.Event()
-
-        def some() -> None:
-            while not is_over.is_set() and (block := next(left, None)) is not None:
-                work(block)
-                done.add(block.start)
-
-        running = [self.others.submit(some) for _ in range(self.count - 1)]
-
-        def stop() -> set[int]:
-            is_over.set()
-            for one in running:
-                one.result()
-            return done
-
-        return stop
+    def submit(self, job: Callable[[], None]) -> None:
+        """Let each of the others do this."""
+        if self.others is not None:
+            self.jobs += [self.others.submit(job) for _ in range(self.count - 1)]
 
     def later(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Let another thread compute something that is asked for at the end."""
@@ -84,16 +110,24 @@ class _Pool:
 
     def run(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
         """Call a function for all blocks."""
-        left = iter(blocks)
+        self.complete(_Step(work, blocks), _nothing, _Step(_nothing))
 
-        def some() -> None:
-            for block in left:
-                work(block)
+    def complete(self, step: _Step, update: Callable[[slice], None], following: _Step) -> None:
+        """Update all blocks of a step. The others then multiply for the following one until its turn."""
+        step.is_open = True
+        ended = threading.Semaphore(0)
 
-        running = [self.others.submit(some) for _ in range(self.count - 1)] if self.others else []
-        some()
-        for one in running:
-            one.result()
+        def help_out() -> None:
+            try:
+                step.complete(update, following)
+            finally:
+                ended.release()
+            following.ahead()
+
+        self.submit(help_out)
+        step.complete(update, following)
+        for _ in range(self.count - 1):
+            ended.acquire()
 
 
 @cache
@@ -114,10 +148,14 @@ def _threads() -> Iterator[_Pool]:
     """As many threads as PyTorch uses, for one caller at a time."""
     with _turns:
         count = torch.get_num_threads()
+        pool = _Pool(_others(count - 1) if count > 1 else None, count)
         torch.set_num_threads(1)  # here and in threads whose first computation is from now on
         try:
-            yield _Pool(_others(count - 1) if count > 1 else None, count)
+            yield pool
+            for job in pool.jobs:
+                job.result()
         finally:
+            wait(pool.jobs)
             torch.set_num_threads(count)
 
 
@@ -142,57 +180,68 @@ def _scratch(rows: int, d: int, use: str = "products") -> Tensor:
     return memory if memory.shape[0] == rows else memory[:rows]
 
 
-class _Instance:
-    """The scores of one instance, from its distances ``(n, n)`` and neighborhoods: arrays ``(n, W)``."""
+@lru_cache(8)
+def _numbers(n: int) -> tuple[Any, Any]:
+    """The pairs ``i <= j``, and for every pair ``(n, n)`` which of these has its first state."""
+    upper, place = np.triu_indices(n), np.empty((n, n), np.int64)
+    place[upper] = place.T[upper] = np.arange(len(upper[0]))
+    return upper, place
+
+
+class _Group:
+    """Scores of G instances, from their distances ``(G, n, n)`` and neighborhoods: arrays ``(G n, W)``."""
 
     def __init__(self, net: GeoRouteNet, distance: Tensor, near: list[Any], pool: _Pool) -> None:
         from georoutenet.model import dense_numba
 
         self.kernels, self.net, self.near, self.pool = dense_numba, net, near, pool
-        self.n, self.d = len(distance), net.config.hidden
-        upper = np.triu_indices(self.n)
-        self.distance = distance.numpy()[upper]
-        count = len(self.distance)
-        memory = _scratch(2 * count + self.n**2, self.d, "states").split([count, count, self.n**2])
-        self.first = memory[0]  # states of pairs i <= j, (T, d)
-        self.products = memory[1]  # of these, and later of about half of all pairs
-        self.states = memory[2].view(self.n, self.n, self.d)
-        self.place = np.empty((self.n, self.n), np.int64)  # the number of every pair's first state
-        self.place[upper] = self.place.T[upper] = np.arange(count)
-        self.logits = torch.empty(self.n, self.n)
+        (self.count, self.n, _), self.d = distance.shape, net.config.hidden
+        upper, place = _numbers(self.n)
+        self.distance = np.ascontiguousarray(distance.numpy()[:, upper[0], upper[1]]).reshape(-1)
+        half, pairs = len(self.distance), self.count * self.n**2
+        offsets = np.arange(0, half, half // self.count)
+        self.place = (place + offsets[:, None, None]).reshape(-1, self.n)  # (G n, n)
+        memory = _scratch(2 * half + pairs, self.d, "states")
+        self.first, self.first_products, self.states = memory.split([half, half, pairs])  # of pairs i <= j
+        self.products = memory[:pairs]  # of all pairs, when the first states are not needed any more
+        self.logits = torch.empty(self.count, self.n, self.n)
 
     def scores(self, coords: Tensor) -> tuple[Tensor, Tensor]:
-        """Start log-probabilities ``(1, n)`` and logits ``(n, n)``."""
-        layers, n = self.net.layers, self.n
-        few = _blocks(len(self.first), BLOCK // 2)
+        """Start log-probabilities ``(G, n)`` and logits ``(G, n, n)``."""
+        layers, n, heads = self.net.layers, self.n, self.net.config.heads
+        few = _blocks(len(self.first), BLOCK)
         self.pool.run(self._begin(), few)
-        multiply = partial(self._multiply, layers[0], self.first)
-        stop = self.pool.ahead(multiply, few)  # other threads multiply while this one is at the nodes
+        step = _Step(self._multiplication(layers[0], self.first, self.first_products), few)
+        self.pool.submit(step.ahead)  # the others multiply while this thread is at the nodes
         history, s, queries = self.net.begin(coords, coords.dtype)
-        values, edges = torch.empty(1, n, self.d), torch.empty(1, n, layers[0].heads, self.d)
-        e, place, blocks = self.first.numpy(), self.place, _blocks(n, max(1, BLOCK // n))
-        all_states = self.states.view(-1, self.d)
+        values, edges = torch.empty(self.count, n, self.d), torch.empty(self.count, n, heads, self.d)
+        found = values.view(-1, self.d).numpy(), edges.view(-1, heads, self.d).numpy()
+        e, place = self.first.numpy(), self.place
+        rows = _blocks(self.count * n, max(1, BLOCK // n))
         for layer, following in zip(layers, [*layers[1:], None], strict=True):
             bias, strength = _array(layer.edge_bias.weight), np.float32(layer.strength().item())
-            found = values[0].numpy(), edges[0].numpy()
-            together = np.concatenate([x.numpy() for x in queries])  # (3, n, d)
-            self.kernels.attention(together, e, place, bias, strength, *self.near, *found)
+            q, k = (split_heads(x, heads).transpose(1, 2) for x in queries[:2])  # (G, H, n, q)
+            scores, nodes = (q @ k.mT).numpy(), queries[2].view(-1, self.d).numpy()
+            self.kernels.attention(scores, nodes, e, place, bias, strength, *self.near, *found)
             h = layer.node(layer.message(values, edges), history)
             history.append(h)
             maps = [*layer.ends(h.dtype), *(following.queries(h.dtype) if following else ())]
             source, target, *rest = linear_maps(h, maps)
             queries = tuple(rest)
+            update = self._update(layer, source.view(-1, self.d).numpy(), target.view(-1, self.d).numpy())
             if following is None:
-                start = self.pool.later(partial(self._start, s, history[1:]))
-            done = stop()
-            if layer is layers[0]:
-                self.pool.run(multiply, [block for block in few if block.start not in done])
-            self.pool.run(self._update(layer, source[0].numpy(), target[0].numpy(), done), blocks)
-            e, place = all_states.numpy(), np.arange(n * n).reshape(n, n)
-            if following is not None:
-                some = [slice(rows.start * n, rows.stop * n) for rows in blocks]
-                some = [pairs for pairs in some if pairs.stop <= len(self.products)]
-                stop = self.pool.ahead(partial(self._multiply, following, all_states), some)
+                start, upcoming = self.pool.later(partial(self._start, s, history[1:])), _Step(_nothing)
+            else:
+                upcoming = _Step(self._multiplication(following, self.states, self.products, n))
+            if layer is layers[0]:  # its products are of pairs i <= j, and their memory is used again
+                self.pool.complete(step, _nothing, _Step(_nothing))
+                self.pool.run(update, rows)
+                upcoming.given.extend(rows)
+                self.pool.submit(upcoming.ahead)
+            else:
+                self.pool.complete(step, update, upcoming)
+            step = upcoming
+            e, place = self.states.numpy(), np.arange(len(self.states)).reshape(-1, n)
         return start(), self.logits
 
     @torch.no_grad()  # in another thread, too
@@ -203,9 +252,17 @@ class _Instance:
                 s = layer.start(s, h)
         return layer.start_attention.distribution(s, h)
 
-    def _multiply(self, layer: Layer, states: Tensor, pairs: slice) -> None:
-        """Products of some pairs' states with a layer's weight."""
-        torch.mm(states[pairs], layer.edge_update.weight.detach().T, out=self.products[pairs])
+    def _multiplication(
+        self, layer: Layer, states: Tensor, out: Tensor, pairs: int = 1
+    ) -> Callable[[slice], None]:
+        """Products of states with a layer's weight; a block counts so many ``pairs``."""
+        weight = layer.edge_update.weight.detach().T
+
+        def multiply(block: slice) -> None:
+            some = slice(block.start * pairs, block.stop * pairs)
+            torch.mm(states[some], weight, out=out[some])
+
+        return multiply
 
     def _begin(self) -> Callable[[slice], None]:
         """Eq. edge_embedding of pairs ``i <= j``."""
@@ -225,33 +282,28 @@ class _Instance:
 
         return begin
 
-    def _update(self, layer: Layer, source: Any, target: Any, done: set[int]) -> Callable[[slice], None]:
-        """Eqs. edge_proposal and edge_update of the pairs that leave some cities, at the end also logits;
-        ``done`` are the blocks that are multiplied already."""
+    def _update(self, layer: Layer, source: Any, target: Any) -> Callable[[slice], None]:
+        """Eqs. edge_proposal and edge_update of all pairs that leave some cities, at the end also logits."""
         kernels, norm = self.kernels, layer.edge_norm
-        weight = layer.edge_update.weight.detach().T
         epsilon = np.full(self.d, norm.eps, np.float32)
         normal = np.stack((_array(norm.weight), _array(norm.bias), epsilon))
         is_first, is_last = layer is self.net.layers[0], layer is self.net.layers[-1]
-        first, last = cast("Linear", self.net.edge_head[0]), cast("Linear", self.net.edge_head[2])
-        enter = first.weight.detach().T
-        head = _array(first.bias), _array(last.weight[0]), np.float32(last.bias.item())
-        n, d, flat, arrays = self.n, self.d, self.states.view(-1, self.d), self.states.numpy()
-        firsts, logits = (self.products.numpy(), self.first.numpy()), self.logits.view(-1).numpy()
+        n, d, place = self.n, self.d, self.place
+        products, states, logits = self.products.numpy(), self.states.numpy(), self.logits.view(-1).numpy()
+        firsts = self.first_products.numpy(), self.first.numpy()
+        if is_last:
+            first, last = cast("Linear", self.net.edge_head[0]), cast("Linear", self.net.edge_head[2])
+            enter = first.weight.detach().T
+            head = _array(first.bias), _array(last.weight[0]), np.float32(last.bias.item())
 
         def update(rows: slice) -> None:
             pairs = slice(rows.start * n, rows.stop * n)
-            e, states = flat[pairs], arrays[rows]
             if is_first:
-                kernels.first_update(*firsts, self.place[rows], source[rows], target, normal, states)
+                kernels.first_update(*firsts, place[rows], rows.start, source, target, normal, states[pairs])
             else:
-                if pairs.start in done:
-                    product = self.products[pairs]
-                else:
-                    product = torch.mm(e, weight, out=_scratch(pairs.stop - pairs.start, d))
-                kernels.update(product.numpy().reshape(-1, n, d), states, source[rows], target, normal)
+                kernels.update(products[pairs], states[pairs], rows.start, n, source, target, normal)
             if is_last:
-                hidden = torch.mm(e, enter, out=_scratch(pairs.stop - pairs.start, d))
+                hidden = torch.mm(self.states[pairs], enter, out=_scratch(pairs.stop - pairs.start, d))
                 kernels.logits(hidden.numpy(), *head, logits[pairs])
 
         return update

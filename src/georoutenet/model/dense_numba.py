@@ -94,13 +94,24 @@ def _update(
 
 
 @njit(**FAST)
-def update(u: np.ndarray, e: np.ndarray, source: np.ndarray, target: np.ndarray, norm: np.ndarray) -> None:
-    """Eq. edge_update in place: products and states ``(m, n, d)``, sources ``(m, d)``, targets ``(n, d)``;
-    the norm is gain, offset and epsilon ``(3, d)``."""
-    y = np.empty(u.shape[2], np.float32)
-    for i in range(u.shape[0]):
-        for j in range(u.shape[1]):
-            _update(u[i, j], e[i, j], source[i], target[j], norm, y, e[i, j])
+def update(
+    u: np.ndarray,
+    e: np.ndarray,
+    first: int,
+    n: int,
+    source: np.ndarray,
+    target: np.ndarray,
+    norm: np.ndarray,
+) -> None:
+    """Eq. edge_update in place: products and states ``(m n, d)`` of the pairs that leave the cities from
+    ``first`` on, of some instances with ``n`` cities; sources and targets ``(G n, d)``; the norm is gain,
+    offset and epsilon ``(3, d)``."""
+    y = np.empty(u.shape[1], np.float32)
+    for row in range(u.shape[0] // n):
+        i = first + row
+        for j in range(n):
+            pair = row * n + j
+            _update(u[pair], e[pair], source[i], target[i // n * n + j], norm, y, e[pair])
 
 
 @njit(**FAST)
@@ -108,16 +119,20 @@ def first_update(
     u: np.ndarray,
     e: np.ndarray,
     place: np.ndarray,
+    first: int,
     source: np.ndarray,
     target: np.ndarray,
     norm: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """`update` from products and states ``(T, d)`` of which pair ``[i, j]`` has number ``place[i, j]``."""
-    y = np.empty(u.shape[1], np.float32)
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            _update(u[place[i, j]], e[place[i, j]], source[i], target[j], norm, y, out[i, j])
+    """`update` from products and states ``(T, d)``, of which the pair ``[row, j]`` has number
+    ``place[row, j]``, to ``(m n, d)``."""
+    y, n = np.empty(u.shape[1], np.float32), place.shape[1]
+    for row in range(place.shape[0]):
+        i = first + row
+        for j in range(n):
+            one = place[row, j]
+            _update(u[one], e[one], source[i], target[i // n * n + j], norm, y, out[row * n + j])
 
 
 @njit(**FAST)
@@ -132,7 +147,8 @@ def logits(x: np.ndarray, bias: np.ndarray, last: np.ndarray, offset: float, out
 
 @njit(**FAST)
 def attention(
-    queries: np.ndarray,
+    scores: np.ndarray,
+    nodes: np.ndarray,
     e: np.ndarray,
     place: np.ndarray,
     bias: np.ndarray,
@@ -144,49 +160,45 @@ def attention(
     edges: np.ndarray,
 ) -> None:
     """Eqs. attention_logit and attention_weights: averages over each neighborhood, per head, of the nodes'
-    values ``(n, d)`` and of the edge states ``(n, H, d)``.
+    values ``(G n, d)`` and of the edge states ``(G n, H, d)``.
 
-    ``queries (3, n, d)`` are q, k, v; states ``(T, d)``, their numbers ``(n, n)``; neighborhoods ``(n, W)``.
+    ``scores (G, H, n, n)`` are products of queries and keys, ``nodes (G n, d)`` the values; states ``(T, d)``
+    and their numbers ``(G n, n)``; neighborhoods ``(G n, W)``.
     """
-    n, heads, d = edges.shape
-    size = d // heads
+    n, size, width = place.shape[1], edges.shape[2] // edges.shape[1], index.shape[1]
+    heads, d = edges.shape[1:]
     root = ONE / np.sqrt(np.float32(size))
-    weights = np.empty((heads, index.shape[1]), np.float32)
-    near = np.empty(d, np.float32)
-    total = np.empty(d, np.float32)
-    for i in range(n):
+    weights = np.empty((width, heads), np.float32)
+    top, whole = np.empty(heads, np.float32), np.empty(heads, np.float32)
+    for i in range(len(place)):
+        instance, own = i // n, i % n
+        top[:] = -np.inf
         count = 0
-        while count < index.shape[1] and mask[i, count]:  # neighbors first, then padding
+        while count < width and mask[i, count]:  # neighbors first, then padding
             j = index[i, count]
-            state = e[place[i, j]]
-            for f in range(d):
-                near[f] = queries[0, i, f] * queries[1, j, f] * root
+            state, far = e[place[i, j]], strength * distance[i, count]
             for h in range(heads):
-                score = -strength * distance[i, count]
-                for f in range(h * size, (h + 1) * size):
-                    score += near[f]
+                score = np.float32(0)
                 for f in range(d):
                     score += state[f] * bias[h, f]
-                weights[h, count] = score
+                score += scores[instance, h, own, j] * root - far
+                weights[count, h] = score
+                top[h] = max(top[h], score)
             count += 1
-        for h in range(heads):
-            top = weights[h, :count].max()
-            whole = np.float32(0)
-            for w in range(count):
-                weights[h, w] = exponential(weights[h, w] - top)
-                whole += weights[h, w]
-            total[:] = 0
-            for w in range(count):
-                weights[h, w] /= whole
-                state = e[place[i, index[i, w]]]
-                for f in range(d):
-                    total[f] += weights[h, w] * state[f]
-            edges[i, h] = total
-        total[:] = 0
+        whole[:] = 0
         for w in range(count):
-            near[:] = queries[2, index[i, w]]
             for h in range(heads):
-                weight = weights[h, w]
+                weights[w, h] = exponential(weights[w, h] - top[h])
+                whole[h] += weights[w, h]
+        value, average = values[i], edges[i]
+        value[:] = 0
+        average[:] = 0
+        for w in range(count):
+            j = index[i, w]
+            state, node = e[place[i, j]], nodes[instance * n + j]
+            for h in range(heads):
+                weight = weights[w, h] / whole[h]
+                for f in range(d):
+                    average[h, f] += weight * state[f]
                 for f in range(h * size, (h + 1) * size):
-                    total[f] += weight * near[f]
-        values[i] = total
+                    value[f] += weight * node[f]
