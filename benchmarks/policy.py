@@ -3,7 +3,9 @@
     python benchmarks/policy.py [--large]
 
 Each measurement runs in a process of its own, so that peak memory is its own; both formulations of a row
-run one after the other on the same machine. Results are appended to benchmarks/results/policy.csv.
+run one after the other on the same machine. Of a batch of 128 instances the time is that of one, and both
+ways are ours: two towers in PyTorch, or a few instances at a time with kernels between products. Results are
+appended to benchmarks/results/policy.csv.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from georoutenet.model.geometry import neighborhood, pair_distances
 from georoutenet.model.georoutenet import node_features
 from georoutenet.model.layers import split_heads
 
+BATCH = 128
+BATCHED = ("batch in two towers", "batch")
 RESULTS = Path(__file__).parent / "results" / "policy.csv"
 
 
@@ -69,7 +73,10 @@ def measure(what: str, n: int, candidates: int, repeats: int) -> dict[str, float
     small = torch.rand(1, 20, 2)
     policy(small, candidates=5)  # load everything the first call loads, kernels too
     dense_cpu.dense(policy.encoder, small, pair_distances(small.unsqueeze(2), small), neighborhood(small, 10))
-    coords = torch.rand(1, n, 2)
+    batch = BATCH if what in BATCHED else 1
+    coords = torch.rand(batch, n, 2)
+    if what == "batch in two towers":
+        dense_cpu.MOST = 0
     if what == "materialized":
         torch.testing.assert_close(materialized(policy, small)[1], policy(small).logits, rtol=1e-4, atol=1e-5)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -83,7 +90,11 @@ def measure(what: str, n: int, candidates: int, repeats: int) -> dict[str, float
         seconds.append(time.perf_counter() - begin)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     timed = seconds[1:] or seconds  # the first call also takes the memory
-    return {"seconds": statistics.median(timed), "added_mb": (peak - before) / 1024, "peak_mb": peak / 1024}
+    return {
+        "seconds": statistics.median(timed) / batch,
+        "added_mb": (peak - before) / 1024,
+        "peak_mb": peak / 1024,
+    }
 
 
 def main() -> None:
@@ -97,6 +108,7 @@ def main() -> None:
         ("dense", 100, 0, 11),
         ("materialized", 200, 0, 5),
         ("dense", 200, 0, 5),
+        *((what, n, 0, 3) for n in (20, 50) for what in BATCHED),
         ("sparse", 1000, 32, 5),
         ("sparse", 2000, 32, 3),
         ("sparse", 5000, 32, 3),
@@ -120,7 +132,7 @@ def main() -> None:
             command = [sys.executable, __file__, what, str(n), str(candidates), str(repeats)]
             result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             shown = f"{result['seconds']:9.4f} s {result['added_mb']:8.0f} MB"
-            print(f"{what:13} n={n:<7} candidates={candidates:<3} {shown}")
+            print(f"{what:19} n={n:<7} candidates={candidates:<3} {shown}")
             figures = {name: f"{value:.5g}" for name, value in result.items()}
             row = run | {"what": what, "n": n, "candidates": candidates} | figures
             writer = writer or csv.DictWriter(file, row)
