@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from georoutenet.decode import greedy, solve_views
+from georoutenet.decode import beam, greedy, solve_views
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate import batch_solver, machine
 from georoutenet.evaluate.batch_solver import BatchSolver, Problems, batch_size, consecutive
@@ -121,6 +121,25 @@ def test_views_are_those_of_the_decoder(weights: Path) -> None:
     assert found.lengths is not None
     np.testing.assert_allclose(results.lengths, found.lengths[:, 0], atol=1e-8)
     assert results.header["inputs"] == "each view fills the unit square"
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_dominance_and_length_weight_are_those_of_the_decoder(weights: Path, views: int) -> None:
+    settings = {"decoder": "beam", "width": 30, "views": views}
+    plain = run(weights, limit=6, **settings)
+    better = run(weights, limit=6, **settings, dominance=True, length_weight=60.0)
+    assert (better.header["dominance"], better.header["length_weight"]) == ("yes", "60")
+    assert (plain.header["dominance"], plain.header["length_weight"]) == ("", "")
+    policy, cities = load_policy(weights), dataset("test20").coordinates[:6].copy()
+    options = {"dominance": True, "length_weight": 60.0}
+    with torch.no_grad():
+        if views > 1:
+            found = solve_views(policy, cities, views=views, width=30, **options)  # type: ignore[arg-type]
+        else:
+            found = beam(policy(torch.tensor(cities)), 30, coordinates=cities, **options)  # type: ignore[arg-type]
+    assert found.lengths is not None
+    np.testing.assert_allclose(better.lengths, found.lengths[:, 0], atol=1e-8)
+    assert better.lengths.mean() < plain.lengths.mean()
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam"])

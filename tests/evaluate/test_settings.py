@@ -18,6 +18,9 @@ from georoutenet.evaluate.settings import Settings, parse_decoder
         ({"batch": 0}, "batch must be"),
         ({"improve": -1.0}, "improve must be a number of seconds >= 0, got -1.0"),
         ({"improve": float("inf")}, "improve must be"),
+        ({"decoder": "beam", "length_weight": -1.0}, "length_weight must be a number >= 0, got -1.0"),
+        ({"length_weight": 60.0}, "dominance and length_weight are of beams, the decoder is greedy"),
+        ({"decoder": "sample", "dominance": True}, "dominance and length_weight are of beams"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
@@ -42,6 +45,9 @@ def test_labels_tell_settings_apart() -> None:
         Settings(decoder="sample", width=64, views=3),
         Settings(decoder="greedy", improve=2.0),
         Settings(decoder="beam", views=8, improve=0.05),
+        Settings(decoder="beam", dominance=True),
+        Settings(decoder="beam", views=32, dominance=True, length_weight=60.0, improve=0.5),
+        Settings(decoder="beam", width=7, length_weight=0.25),
     ],
 )
 def test_a_label_is_read_back(settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,7 +29,8 @@ def evaluate(
         str,
         typer.Option(
             "--decoder",
-            help="greedy, beam or sample, or several, as in greedy,beam-100,beam-1000-views-8-improve-0.1.",
+            help="greedy, beam or sample, or several, as in greedy,beam-100,beam-1000-views-8-improve-0.1; "
+            "beam-1000-views-8-dominance-length-60 is what solve does.",
         ),
     ] = "greedy",
     beam_width: Annotated[
@@ -38,6 +39,20 @@ def evaluate(
     views: Annotated[
         int, typer.Option("--views", min=1, help="Rotated and reflected copies that share the width.")
     ] = 1,
+    dominance: Annotated[
+        bool,
+        typer.Option(
+            "--dominance", help="Of beams that visited the same cities and end alike, keep the shortest."
+        ),
+    ] = False,
+    length_weight: Annotated[
+        float,
+        typer.Option(
+            "--length-weight",
+            min=0.0,
+            help="Rank beams by log-probability less so much times their length.",
+        ),
+    ] = 0.0,
     improve: Annotated[
         float, typer.Option("--improve", min=0.0, help="Seconds of local search per instance after decoding.")
     ] = 0.0,
@@ -83,7 +98,13 @@ def evaluate(
     from georoutenet.evaluate.settings import parse_decoder
     from georoutenet.model.weights import load_policy
 
-    others = {"width": beam_width, "views": views, "improve": improve, "statistics": statistics}
+    others: dict[str, Any] = {
+        "width": beam_width,
+        "views": views,
+        "dominance": dominance,
+        "length_weight": length_weight,
+    }
+    others |= {"improve": improve, "statistics": statistics}
     others |= {"candidates": candidates, "limit": limit, "batch": batch, "precision": precision, "seed": seed}
     settings = [parse_decoder(each.strip(), **others) for each in decoder.split(",")]
     tasks = [(name, each) for name in parse_sets(sets) for each in settings]

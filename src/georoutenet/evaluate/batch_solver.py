@@ -148,6 +148,8 @@ class BatchSolver:
                 views=settings.views,
                 decoder=settings.decoder,  # type: ignore[arg-type]  # checked by Settings
                 width=settings.width,
+                dominance=settings.dominance,
+                length_weight=settings.length_weight,
                 seed=settings.seed,
                 device=self.device,
             )
@@ -159,7 +161,13 @@ class BatchSolver:
         if settings.decoder == "greedy":
             tours = greedy(scores, coordinates=coordinates, log_probabilities=False).best()
         elif settings.decoder == "beam":
-            tours = beam(scores, settings.width, instances=instances).best()
+            tours = beam(
+                scores,
+                settings.width,
+                instances=instances,
+                dominance=settings.dominance,
+                length_weight=settings.length_weight,
+            ).best()
         else:
             where, seed = coordinates, settings.seed
             drawn = sample(scores, settings.width, seed=seed, coordinates=where, log_probabilities=False)

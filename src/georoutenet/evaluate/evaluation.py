@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 RESULT_KEYS = (
     *("sha256", "set", "instances", "decoder", "width", "views"),
-    *("improve", "seed", "statistics", "candidates", "precision"),
+    *("dominance", "length_weight", "improve", "seed", "statistics", "candidates", "precision"),
 )
 """What decides the tours: files that differ in one of these hold different results."""
 
@@ -153,6 +153,8 @@ def result_header(
         "decoder": settings.decoder,
         "width": "" if settings.decoder == "greedy" else str(settings.width),
         "views": str(settings.views),
+        "dominance": "yes" if settings.dominance else "",
+        "length_weight": f"{settings.length_weight:g}" if settings.length_weight else "",
         "improve": f"{settings.improve:g}" if settings.improve else "",
         "seed": str(settings.seed),
         "statistics": settings.statistics if config.encoder == "nar4tsp" else "",

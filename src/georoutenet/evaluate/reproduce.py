@@ -38,6 +38,10 @@ def decoder_label(header: dict[str, str]) -> str:
     parts = [header["decoder"]] + ([header["width"]] if header["width"] else [])
     if header.get("views", "1") != "1":
         parts += ["views", header["views"]]
+    if header.get("dominance"):
+        parts += ["dominance"]
+    if header.get("length_weight"):
+        parts += ["length", header["length_weight"]]
     if header.get("improve"):
         parts += ["improve", header["improve"]]
     return "-".join(parts)
@@ -95,12 +99,15 @@ def _unique(words: Iterable[str]) -> str:
 
 
 def _label(decoder: str) -> str:
-    """``Beam-1000, 8 views, 0.1 s search`` as the command takes it."""
+    """``Beam-1000, 8 views, length 60, 0.1 s search`` as the command takes it."""
     parts = papers_decoder(decoder).split(", ")
     label = parts[0].lower()
     for part in parts[1:]:
-        number = part.split()[0]
-        label += f"-views-{number}" if part.endswith("views") else f"-improve-{number}"
+        words = part.split()
+        if words[0] in ("dominance", "length"):
+            label += "-" + "-".join(words)
+        else:
+            label += f"-views-{words[0]}" if words[-1] == "views" else f"-improve-{words[0]}"
     return label
 
 

@@ -26,6 +26,10 @@ class Settings:
     """Beams or samples of an instance, all views together; greedy has none."""
     views: int = 1
     """1: the instance as it is. More: rotated and reflected copies share the width."""
+    dominance: bool = False
+    """Of beams with the same first city, visited set and last city keep the shortest; not in the paper."""
+    length_weight: float = 0.0
+    """Beams are ranked by log-probability less this times the length so far; 0: as in the paper."""
     improve: float = 0.0
     """Seconds of local search on each decoded tour; 0: none, as in the paper."""
     statistics: str = "frozen"
@@ -51,15 +55,23 @@ class Settings:
         for name in ("width", "views", "candidates", "limit", "batch"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
-        if not (math.isfinite(self.improve) and self.improve >= 0):
-            raise InputError(f"improve must be a number of seconds >= 0, got {self.improve}")
+        for name, what in (("improve", "a number of seconds"), ("length_weight", "a number")):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f"{name} must be {what} >= 0, got {getattr(self, name)}")
+        if self.decoder != "beam" and (self.dominance or self.length_weight):
+            raise InputError(f"dominance and length_weight are of beams, the decoder is {self.decoder}")
 
     @property
     def decoder_label(self) -> str:
-        """``greedy``, ``beam-1000``, ``beam-1000-views-8-improve-0.1``: what ``parse_decoder`` reads."""
+        """``greedy``, ``beam-1000``, ``beam-9-views-8-dominance-length-60-improve-0.1``: what
+        ``parse_decoder`` reads."""
         parts = [self.decoder if self.decoder == "greedy" else f"{self.decoder}-{self.width}"]
         if self.views > 1:
             parts.append(f"views-{self.views}")
+        if self.dominance:
+            parts.append("dominance")
+        if self.length_weight:
+            parts.append(f"length-{self.length_weight:g}")
         if self.improve:
             parts.append(f"improve-{self.improve:g}")
         return "-".join(parts)
@@ -79,7 +91,10 @@ class Settings:
         return "-".join(parts)
 
 
-_DECODER = re.compile(r"([a-z]+)(?:-(\d+))?(?:-views-(\d+))?(?:-improve-(\d+(?:\.\d+)?))?")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DECODER = re.compile(
+    rf"([a-z]+)(?:-(\d+))?(?:-views-(\d+))?(-dominance)?(?:-length-{_NUMBER})?(?:-improve-{_NUMBER})?"
+)
 
 
 def parse_decoder(text: str, **others: Any) -> Settings:
@@ -88,9 +103,11 @@ def parse_decoder(text: str, **others: Any) -> Settings:
     if match is None or (match[1] == "greedy" and match[2]):
         raise InputError(
             f"unknown decoder {text!r}; they are written like greedy, beam-100, sample-64, "
-            "beam-1000-views-8, beam-1000-improve-0.1"
+            "beam-1000-views-8, beam-1000-dominance-length-60, beam-1000-improve-0.1"
         )
     said = {"width": match[2], "views": match[3]}
     numbers = {name: int(value) for name, value in said.items() if value is not None}
-    seconds = {} if match[4] is None else {"improve": float(match[4])}
-    return Settings(**{**others, "decoder": match[1], **numbers, **seconds})
+    weights = {"length_weight": match[5], "improve": match[6]}
+    given = {name: float(value) for name, value in weights.items() if value is not None}
+    dominance = {"dominance": True} if match[4] else {}
+    return Settings(**{**others, "decoder": match[1], **numbers, **dominance, **given})

@@ -150,6 +150,10 @@ def decoder_name(header: dict[str, str]) -> str:
     name = header["decoder"].capitalize() + (f"-{header['width']}" if header["width"] else "")
     if header.get("views", "1") != "1":
         name += f", {header['views']} views"
+    if header.get("dominance"):
+        name += ", dominance"
+    if header.get("length_weight"):
+        name += f", length {header['length_weight']}"
     if header.get("improve"):
         name += f", {header['improve']} s search"
     if header.get("statistics") == "batch":
