@@ -35,7 +35,7 @@ def test_evaluate_says_what_it_found(weights: Path) -> None:
     assert done.exit_code == 0, done.output
     results = read_results("results/tiny/test20-greedy-first-5.csv.gz")
     assert len(results) == 5
-    assert "tiny on test20: greedy" in done.stdout
+    assert "tiny on test20: Greedy" in done.stdout
     assert "5 of the 10000 in the set" in done.stdout
     assert f"mean gap    {results.gaps.mean():.4f} %, 95 % interval" in done.stdout
     assert "bootstrap, 2,000 resamples, seed 0" in done.stdout
@@ -53,7 +53,7 @@ def test_evaluate_says_what_it_found(weights: Path) -> None:
 def test_evaluate_with_all_options(weights: Path) -> None:
     options = (
         "--set test20 --limit 2 --decoder beam --beam-width 12 --views 3 --batch 2 --device cpu --seed 4 "
-        "--improve 0.01"
+        "--improve 0.01 --dominance --length-weight 60 --candidates 5"
     )
     done = run(
         "evaluate", weights, *options.split(), "--precision", "bfloat16", "--out", "x/y.csv.gz", "--fresh"
@@ -62,7 +62,8 @@ def test_evaluate_with_all_options(weights: Path) -> None:
     header = read_results("x/y.csv.gz").header
     said = [header[key] for key in ("decoder", "width", "views", "seed", "precision", "batch", "improve")]
     assert said == ["beam", "12", "3", "4", "bfloat16", "2", "0.01"]
-    assert "beam, width 12, 3 views, 0.01 s of local search" in done.stdout
+    assert [header[key] for key in ("dominance", "length_weight", "candidates")] == ["yes", "60", "5"]
+    assert "Beam-12, 3 views, dominance, length 60, 0.01 s search, 5 candidates, bfloat16" in done.stdout
     assert ", improve 0.0" in done.stdout
 
 

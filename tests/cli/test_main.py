@@ -111,6 +111,16 @@ def test_input_errors_are_one_line(tmp_path: Path) -> None:
     assert "none.tsp" in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    cities, full = tmp_path / "cities.csv", tmp_path / "full.csv"
+    cities.write_text("0,0\n1,0\n1,1\n")
+    full.symlink_to("/dev/full")
+    done = run("solve", str(cities), "--output", str(full))
+    assert done.returncode == 1
+    assert done.stderr.strip() == "error: [Errno 28] No space left on device"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes")
 def test_a_closed_pipe_gives_no_traceback() -> None:
     reading, writing = os.pipe()

@@ -71,6 +71,9 @@ def test_kinds_of_files_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text(text.replace(",4,", ",four,"))
     with pytest.raises(InputError, match=r"e\.csv: a damaged row"):
         read_measurements(tmp_path / "e.csv")
+    (tmp_path / "e.csv").write_bytes(text.encode() + b"\xff\xfe")
+    with pytest.raises(InputError, match=r"e\.csv cannot be read"):
+        read_measurements(tmp_path / "e.csv")
 
 
 def test_the_papers_rows_agree_with_themselves() -> None:

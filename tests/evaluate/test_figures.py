@@ -99,12 +99,16 @@ def test_the_interaction_takes_what_was_measured_most() -> None:
 
 def test_the_interaction_takes_the_four_research_weights_by_name() -> None:
     names = ["NAR4TSP-PG", "NAR4TSP-MCS", "GeoRouteNet-PG", "GeoRouteNet-MCS"]
-    cells = [cell("val50", 90.0 + k, method=name, weights=name.lower()) for k, name in enumerate(names)]
+    cells = [
+        cell("val50", 90.0 + k, method=name, weights=f"paper-{name.lower()}") for k, name in enumerate(names)
+    ]
     cells.append(cell("val50", 80.0, method="GeoRouteNet-MCS", weights="a-better-one"))
     cells.append(
-        cell("val50", 95.0, method="NAR4TSP-PG", weights="nar4tsp-pg", decoder="Greedy, batch statistics")
+        cell(
+            "val50", 95.0, method="NAR4TSP-PG", weights="paper-nar4tsp-pg", decoder="Greedy, batch statistics"
+        )
     )
-    assert research_weights(cells) == {name: name.lower() for name in names}
+    assert research_weights(cells) == {name: f"paper-{name.lower()}" for name in names}
     first, *others = plot_interaction(cells).axes
     ours = {point for point in points(first) if point[1] > 50}
     assert ours == {(0.0, 90.0), (0.0, 91.0), (1.0, 92.0), (1.0, 93.0), (-0.08, 95.0)}

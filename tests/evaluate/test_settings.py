@@ -14,6 +14,7 @@ from georoutenet.evaluate.settings import Settings, parse_decoder
         ({"precision": "int8"}, "unknown precision 'int8'; allowed: float32, bfloat16"),
         ({"width": 0}, "width must be a whole number of at least 1"),
         ({"limit": 0}, "limit must be"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"candidates": 0}, "candidates must be"),
         ({"batch": 0}, "batch must be"),
         ({"improve": -1.0}, "improve must be a number of seconds >= 0, got -1.0"),

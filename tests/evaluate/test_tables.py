@@ -134,9 +134,12 @@ def test_csv_has_a_line_for_each_cell(tmp_path: Path) -> None:
 
 def test_the_papers_numbers_agree_with_each_other() -> None:
     values = paper_values()
-    assert len(values) == 4 * 3 * 7
+    assert len(values) == 4 * 3 * 7 + 2 * 7  # the four models with three decoders, and two solvers
     sizes = {"51-76": 5, "99-101": 8, "105-150": 7, "159-299": 7}
-    concorde = {"val50": 5.6948, "diag100": 7.7641}
+    concorde = {name: values["Concorde", "", name, "all"].length for name in ("val50", "diag100")}
+    for name, length in concorde.items():
+        lkh = values["LKH-3", "", name, "all"]
+        assert lkh.gap == pytest.approx(100 * (lkh.length / length - 1), abs=0.002)
     for method in METHODS.values():
         for decoder in DECODERS:
             groups = sum(

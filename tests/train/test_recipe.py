@@ -92,6 +92,8 @@ def test_mix() -> None:
         ("batch", "key=value"),
         ("seed.x=1", "not a table"),
         ("policy.hidden=7", "multiple of heads"),
+        ("clip=nan", "clip = nan is not understood; allowed: 0 or more"),
+        ("guidance=inf", "guidance = inf is not understood; allowed: numbers"),
     ],
 )
 def test_bad_settings_say_what_is_allowed(override: str, message: str) -> None:

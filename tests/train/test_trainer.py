@@ -15,13 +15,14 @@ import torch
 from tiny import tiny_recipe
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.machine import commit, device_name
 from georoutenet.model import Policy
 from georoutenet.model.weights import load_policy, read_card
 from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
 from georoutenet.train.log import Silent
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.trainer import DivergedError, Outcome, Trainer, run_together
-from georoutenet.train.validation import greedy_length, validation_set
+from georoutenet.train.validation import freeze_statistics, greedy_length, validation_set
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,23 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert card["validation_length"] == outcome.best
     assert not tiny_recipe().differences(card["recipe"])
     assert read_card(tmp_path / "last.safetensors")[1]["step"] == 24
+    assert (card["commit"], card["device"]) == (commit(), device_name(torch.device("cpu")))
+
+
+def test_the_newest_weights_of_nar4tsp_have_statistics_of_their_own(tmp_path: Path) -> None:
+    """Also those of a checkpoint that no validation came before."""
+    small = ["policy.encoder=nar4tsp", "checkpoint_every=5", "validation_every=24", "steps=30"]
+    trainer = Trainer(tiny_recipe(small), tmp_path)
+    session = trainer.session([], math.inf)
+    for _ in range(5):
+        next(session)
+    kept = load_policy(tmp_path / "last.safetensors")
+    own = trainer.state.policy
+    assert isinstance(own, Policy)
+    freeze_statistics(own, trainer.cities)
+    coords = torch.rand(3, 8, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(kept(coords).logits, own.eval()(coords).logits)
 
 
 def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:

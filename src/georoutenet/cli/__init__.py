@@ -77,7 +77,12 @@ def _spare_the_collector() -> None:
     among them, again and again and once more before the process ends, took a fifth of the time of a solve.
     """
     gc.set_threshold(1_000_000)
-    atexit.register(gc.freeze)
+
+    def spare_the_end() -> None:
+        if "triton" not in sys.modules:  # it would complain of what is left
+            gc.freeze()
+
+    atexit.register(spare_the_end)
 
 
 def main() -> None:
@@ -95,6 +100,9 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:  # a full disk, for one
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(1)
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
             raise

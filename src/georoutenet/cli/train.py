@@ -36,7 +36,8 @@ def train(
         ),
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", help="Stop with a checkpoint after this many seconds.")
+        float | None,
+        typer.Option("--max-seconds", min=0.0, help="Stop with a checkpoint after this many seconds."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
     fresh: Annotated[

@@ -25,7 +25,6 @@ MAX_CITIES = 8192  # one row of logits is one block
 ELEMENTS = 128  # tours per program times the padded number of cities; tunable, a power of two
 
 ROLLOUT_PURPOSE = 0
-UNIFORM_PURPOSE = 1
 
 _VISITED = tl.constexpr(-(2**31))  # below the key of every float
 _NEGATIVE_LN2 = tl.constexpr(-math.log(2.0))

@@ -128,7 +128,10 @@ def is_measurements(path: Path) -> bool:
 
 
 def read_measurements(path: Path) -> list[Measurement]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     names = [field.name for field in fields(Measurement)]
     if len(lines) < 2 or lines[0] != FORMAT or lines[1].split(",") != names:
         raise InputError(f"{path} is not a file of measurements: it does not begin with '{FORMAT}'")

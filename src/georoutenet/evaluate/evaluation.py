@@ -108,7 +108,8 @@ def evaluate(
 def _finished(path: str | Path, header: dict[str, str]) -> Results:
     """The results that are there, unless they are others than those asked for."""
     done = read_results(path)
-    for key in (*RESULT_KEYS, *(["batch"] if header["statistics"] == "batch" else [])):
+    by_batch = header["statistics"] == "batch" or header["decoder"] == "sample"
+    for key in (*RESULT_KEYS, *(["batch"] if by_batch else [])):
         there, here = done.header.get(key) or "none", header[key] or "none"
         if there != here:
             raise InputError(
@@ -147,6 +148,7 @@ def result_header(
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "encoder": config.encoder,
         "objective": str(objective),
+        "training_instances": str(card.get("instances", "")),
         "set": data.name,
         "instances": f"{count_of(data, settings.limit)} of {data.count}",
         "inputs": inputs(data, settings),

@@ -62,14 +62,15 @@ def shifted(cells: Sequence[Cell]) -> list[str]:
 
 
 def research_weights(cells: Sequence[Cell]) -> dict[str, str]:
-    """For each of the paper's models the weights of its name, ``nar4tsp-pg`` and so on, else those with the
-    most results on the paper's sets."""
+    """For each of the paper's models the weights of its recipe, ``paper-nar4tsp-pg`` and so on, else those
+    with the most results on the paper's sets."""
     chosen = {}
     for method in METHODS.values():
         results = Counter(cell.weights for cell in cells if cell.method == method and cell.set in PAPER_SETS)
         if results:
             most = min(results, key=lambda name: (-results[name], name))
-            chosen[method] = method.lower() if method.lower() in results else most
+            name = f"paper-{method.lower()}"
+            chosen[method] = name if name in results else most
     return chosen
 
 

@@ -14,6 +14,7 @@ from georoutenet.evaluate.tables import (
     DECODERS,
     GROUPS,
     METHODS,
+    PAPERS_SOLVERS,
     TSPLIB,
     Cell,
     File,
@@ -71,14 +72,16 @@ Made by `georoutenet tables` from the per-instance files listed at the end; do n
 come about is described in [protocol.md](protocol.md). Gaps are means over instances, in percent. Those
 of random sets have 95 % bootstrap intervals ({RESAMPLES:,} resamples, seed {SEED}), which speak of
 other instances, not of other training runs: each file of weights is one run. *Paper* is the paper's
-value for the same encoder and objective, from one run as well. Our recipes are not the paper's (see the
-card of the weights), so the two columns compare results, not training methods. An empty cell has not
-been measured. Learning curves are in the [experiment log](log.md); each picture is also there as SVG,
-by the same name.""".splitlines()
+value for the same encoder and objective, from one run as well. Weights called `paper-...` come from the
+paper's recipes, with products in bfloat16 and fewer than its 160 million instances (the first table says
+how many). The recipes of others are not the paper's (see their cards): there the two columns compare
+results, not training methods. An empty cell has not been measured. Learning curves are in the
+[experiment log](log.md); each picture is also there as SVG, by the same name.""".splitlines()
 
 _ABOUT_TWO_BY_TWO = """\
 The paper does not say whether NAR4TSP's norms used statistics frozen in training or those of the batch
-at hand, so its values stand beside both.""".splitlines()
+at hand, so its values stand beside both. *Millions seen*: instances in training, the last stage of it
+where there were several; the paper's models saw 160 million.""".splitlines()
 
 _ABOUT_SHIFT = """\
 What the paper leaves open: size changed at fixed distribution (uniform), distribution changed at fixed
@@ -117,7 +120,12 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
     table = _Table(cells)
     pictures = figure_names(cells, folder.measurements)
     sections: list[tuple[str, Sequence[str], Sequence[str], str]] = [
-        ("Encoder and objective, Beam-1000", _ABOUT_TWO_BY_TWO, _two_by_two(table), "interaction"),
+        (
+            "Encoder and objective, Beam-1000",
+            _ABOUT_TWO_BY_TWO,
+            _two_by_two(table, folder.complete),
+            "interaction",
+        ),
         ("The paper's random sets", (), _random(table), ""),
         ("Held-out random sets", _ABOUT_SHIFT, _held_out(table), "grid size"),
         ("TSPLIB", _ABOUT_TSPLIB, _tsplib(table), ""),
@@ -139,25 +147,36 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
     return "\n".join(lines)
 
 
-def _two_by_two(table: _Table) -> list[str]:
+def _two_by_two(table: _Table, complete: Sequence[File]) -> list[str]:
     sets = ("val50", "diag100", "tsplib27")
+    headers = [results.header for _, results in complete]
+    seen = {
+        each["weights"]: int(each["training_instances"]) for each in headers if each.get("training_instances")
+    }
     rows = []
     for method, weights in table.models:
         own = [each for each in table.decoders(weights, sets) if papers_decoder(each) == "Beam-1000"]
         for decoder in own:
-            row = [method, weights, decoder.partition(", ")[2]]
+            trained = _shown(seen.get(weights, math.nan) / 1e6, 1)
+            row = [method, weights, decoder.partition(", ")[2], trained]
             for each in sets:
                 decimals = 2 if each in TSPLIB else 3  # as many as the paper's appendix gives
                 row += [table.ours(weights, decoder, each, "all", decimals=decimals)]
                 row += [_shown(paper_value(method, decoder, each).gap, decimals)]
             rows.append(row)
-    heads = ["model", "weights", "settings", *(head for each in sets for head in (each, "paper"))]
-    return _markdown_table(heads, rows, 3)
+    heads = ["model", "weights", "settings", "millions seen"]
+    return _markdown_table([*heads, *(head for each in sets for head in (each, "paper"))], rows, 3)
 
 
 def _random(table: _Table) -> list[str]:
     sets = ("val50", "diag100")
     rows = []
+    for solver in PAPERS_SOLVERS:
+        row = [solver, "", ""]
+        for each in sets:
+            paper = paper_value(solver, "", each)
+            row += ["", _shown(paper.length, 4), "", _shown(paper.gap, 3)]
+        rows.append(row)
     for method, weights in table.models:
         for decoder in table.decoders(weights, sets):
             row = [method, weights, decoder]
@@ -191,6 +210,9 @@ def _tsplib(table: _Table) -> list[str]:
     for set_name in TSPLIB:
         with_paper = set_name == "tsplib27"
         rows = []
+        for solver in PAPERS_SOLVERS if with_paper else ():
+            values = [_shown(paper_value(solver, "", set_name, group).gap, 2) for group in GROUPS]
+            rows.append([solver, "", "", *(cell for value in values for cell in ("", value))])
         for method, weights in table.models:
             if not weights and not with_paper:
                 continue

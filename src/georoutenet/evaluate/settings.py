@@ -55,6 +55,7 @@ class Settings:
         for name in ("width", "views", "candidates", "limit", "batch"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
+        whole("seed", self.seed, least=0)
         for name, what in (("improve", "a number of seconds"), ("length_weight", "a number")):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f"{name} must be {what} >= 0, got {getattr(self, name)}")

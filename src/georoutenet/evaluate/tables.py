@@ -36,6 +36,7 @@ DECODERS = ("Greedy", "Beam-100", "Beam-1000")
 GROUPS = ("51-76", "99-101", "105-150", "159-299", "all")
 TSPLIB = ("tsplib27", "tsplib36")
 BATCH_STATISTICS = "batch statistics"
+PAPERS_SOLVERS = ("Concorde", "LKH-3")
 
 
 class PaperValue(NamedTuple):
@@ -54,11 +55,16 @@ def paper_values() -> dict[tuple[str, str, str, str], PaperValue]:
         return float(cell) if cell else math.nan
 
     return {
-        (METHODS[row["encoder"], row["objective"]], row["decoder"], row["set"], row["group"]): PaperValue(
+        (_method(row), row["decoder"], row["set"], row["group"]): PaperValue(
             number(row["length"]), number(row["gap"])
         )
         for row in csv.DictReader(text.splitlines())
     }
+
+
+def _method(row: dict[str, str]) -> str:
+    """The model's name, or the solver's, which stands in place of an encoder."""
+    return METHODS.get((row["encoder"], row["objective"]), row["encoder"])
 
 
 def papers_decoder(decoder: str) -> str:

@@ -39,7 +39,7 @@ class Policy(nn.Module):
     ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
-    distances, softmaxes, norms and logits stay in float32 or better. Where GeoRouteNet's dense scores are
+    distances, softmaxes, norms and logits stay in float32 or better. Where dense scores are
     computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false.
     ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
     the batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fus
 
 
 def _positive(name: str, value: float, *, least: float = 1) -> None:
-    if value < least:
+    if not value >= least:  # nor what is not a number
         raise InputError(f"{name} = {value} is not understood; allowed: {least} or more")
 
 
@@ -116,11 +117,12 @@ class Recipe:
     compile: bool = True
     """On CUDA, compile the network and the loss."""
     fused: bool = True
-    """On CUDA, run GeoRouteNet's edge updates in Triton kernels."""
+    """On CUDA, run the network (in bfloat16) and Adam in kernels of our own."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     triton: bool = True
-    """On CUDA, sample tours with the Triton kernel; otherwise with plain tensor operations, uncaptured."""
+    """On CUDA, draw tours in training with the Triton kernel; otherwise with plain tensor operations, and
+    the step is not captured."""
     log_every: int = 100
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 for every epoch."""
@@ -130,6 +132,9 @@ class Recipe:
             _positive(name, getattr(self, name))
         for name in ("validation_every", "checkpoint_every", "budget_seconds", "clip", "weight_decay"):
             _positive(name, getattr(self, name), least=0)
+        for name in ("guidance", "entropy_first", "entropy_last"):
+            if not math.isfinite(getattr(self, name)):
+                raise InputError(f"{name} = {getattr(self, name)} is not understood; allowed: numbers")
         _positive("n", self.n, least=3)
         _positive("validation_batch", self.validation_batch)
         if not self.learning_rate > 0:

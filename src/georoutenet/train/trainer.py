@@ -19,6 +19,7 @@ from torch import Tensor
 
 from georoutenet import __version__
 from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.evaluate.machine import commit, device_name
 from georoutenet.model import Policy
 from georoutenet.model.weights import load_policy, read_card, save_weights
 from georoutenet.train.checkpoint import (
@@ -35,7 +36,7 @@ from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, du
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.schedule import batch_kind, entropy_weight, learning_rate
 from georoutenet.train.step import CapturedStep, State, Step, diagnostics, make_loss
-from georoutenet.train.validation import greedy_length, validation_set
+from georoutenet.train.validation import freeze_statistics, greedy_length, validation_set
 
 ANNOUNCE_AFTER = 2.0  # seconds of training before speed and time left are worth saying
 
@@ -157,8 +158,10 @@ class Trainer:
                 f"{self.out} holds a checkpoint of another recipe ({'; '.join(differences)}). "
                 "Use another --out, the same settings, or --fresh to start again"
             )
+        self.cities = recipe.batches()[0].n
         if validation is None:
             coords = validation_set(recipe)
+            self.cities = coords.shape[1]
             validation = partial(greedy_length, coords=coords, batch=recipe.validation_batch)
         self.validate = validation
 
@@ -335,6 +338,7 @@ class Trainer:
     def _save_weights(self, name: str) -> None:
         policy = self.state.evaluated()
         assert isinstance(policy, Policy)
+        freeze_statistics(policy, self.cities)
         card = {
             "recipe": self.recipe.to_dict(),
             "step": self.step,
@@ -342,7 +346,8 @@ class Trainer:
             "training_seconds": round(self.seconds, 1),
             "validation_set": self.recipe.validation,
             "validation_length": self.last if math.isfinite(self.last) else None,
-            "device": self.device.type,
+            "device": device_name(self.device),
+            "commit": commit(),
             "versions": {"georoutenet": __version__, "torch": torch.__version__},
         }
         save_weights(self.out / f"{name}.safetensors", policy, card)

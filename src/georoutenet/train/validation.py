@@ -36,6 +36,13 @@ def validation_set(recipe: Recipe) -> Tensor:
 
 
 @torch.no_grad()
+def freeze_statistics(policy: Policy, n: int) -> None:
+    """Freeze NAR4TSP's norms at the statistics of uniform instances with ``n`` cities."""
+    generator = torch.Generator().manual_seed(0)
+    policy.collect_statistics(torch.rand(STATISTICS_BATCH, n, 2, generator=generator))
+
+
+@torch.no_grad()
 def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500) -> float:
     """Mean length of the greedy tours of ``coords (N, n, 2)``, network in float32, lengths in float64.
 
@@ -45,9 +52,7 @@ def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500) -> float:
     policy.eval()
     policy.compute_dtype = None
     try:
-        generator = torch.Generator().manual_seed(0)
-        uniform = torch.rand(STATISTICS_BATCH, coords.shape[1], 2, generator=generator)
-        policy.collect_statistics(uniform)
+        freeze_statistics(policy, coords.shape[1])
         total = torch.zeros((), dtype=torch.float64, device=policy.device)
         for part in coords.split(batch):
             part = part.to(policy.device)
