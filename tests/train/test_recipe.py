@@ -92,6 +92,8 @@ def test_mix() -> None:
         ("batch", "key=value"),
         ("seed.x=1", "not a table"),
         ("policy.hidden=7", "multiple of heads"),
+        ("sparse=-1", "sparse = -1 is not understood; allowed: 0 or more"),
+        ("mix=[{n=9,sparse=-1}]", "sparse = -1 is not understood"),
         ("clip=nan", "clip = nan is not understood; allowed: 0 or more"),
         ("guidance=inf", "guidance = inf is not understood; allowed: numbers"),
     ],
@@ -99,6 +101,21 @@ def test_mix() -> None:
 def test_bad_settings_say_what_is_allowed(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         recipe_from_dict({"seed": 1}, [override])
+
+
+@pytest.mark.parametrize("sparse", ["sparse=3", "mix=[{n=9},{n=9,sparse=3}]"])
+def test_sparse_is_for_georoutenet(sparse: str) -> None:
+    recipe_from_dict({}, [sparse])
+    with pytest.raises(InputError, match="sparse is for georoutenet"):
+        recipe_from_dict({}, [sparse, "policy.encoder=nar4tsp"])
+
+
+def test_what_an_older_recipe_did_not_have_is_the_default() -> None:
+    recipe = recipe_from_dict({}, ["mix=[{n=9}]"])
+    older = recipe.to_dict()
+    del older["sparse"], older["mix"][0]["sparse"], older["policy"]["reach"]
+    assert recipe.differences(older) == []
+    assert recipe_from_dict({}, ["mix=[{n=9}]", "sparse=4"]).differences(older) == ["sparse: 0 there, 4 here"]
 
 
 def test_best_of_needs_enough_candidates() -> None:

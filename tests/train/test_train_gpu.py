@@ -132,6 +132,7 @@ def test_a_mix_of_sizes_trains_in_kernels(tmp_path: Path) -> None:
         "{n=11, batch=16}",
         '{n=20, batch=8, distribution="clustered"}',
         '{n=16, batch=8, distribution="grid"}',
+        "{n=40, batch=4, sparse=6}",
     )
     mix = f"mix=[{', '.join(kinds)}]"
     outcome = Trainer(tiny_recipe([mix, *LARGE_ENOUGH]), tmp_path, device="cuda").run()

@@ -83,6 +83,18 @@ def test_the_newest_weights_of_nar4tsp_have_statistics_of_their_own(tmp_path: Pa
         torch.testing.assert_close(kept(coords).logits, own.eval()(coords).logits)
 
 
+def test_a_run_over_candidates(tmp_path: Path) -> None:
+    """In a mix with all pairs; validated as it is asked for."""
+    mix = "mix=[{n=6, batch=4}, {n=40, batch=2, sparse=5}]"
+    recipe = tiny_recipe([mix, "n=30", "sparse=4", "averaging=0.9"])
+    outcome = train(recipe, tmp_path)
+    assert outcome.finished
+    kept, coords = load_policy(tmp_path / "best.safetensors"), validation_set(recipe)
+    assert coords.shape[1] == 30
+    assert greedy_length(kept, coords, sparse=4) == pytest.approx(outcome.best, rel=1e-6)
+    assert greedy_length(kept, coords) != pytest.approx(outcome.best, rel=1e-6)
+
+
 def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:
     recipe = tiny_recipe(["averaging=0.9"])
     outcome = train(recipe, tmp_path)

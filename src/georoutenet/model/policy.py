@@ -31,6 +31,10 @@ PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "fused": 1 << 22}
 # pairs; else the node tower carries them a second time.
 ONE_SET = True
 
+# In `over_candidates` pairs that the network does not score have this logit times one plus their length;
+# trained logits reach into the thousands.
+UNSCORED = -1e6
+
 
 class Policy(nn.Module):
     """A static-score policy.
@@ -243,14 +247,35 @@ class Policy(nn.Module):
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
 
-    def _sparse(self, coords: Tensor, candidates: int) -> Scores:
-        states, places = self._nodes(coords), self._places(coords)
-        index, distance = nearest(places, candidates)  # (B, n, K)
+    def over_candidates(
+        self, coords: Tensor, candidates: int, width: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` of a policy that chooses among the
+        unvisited of each city's ``candidates`` nearest, and where none is left goes to the nearest unvisited.
+
+        With gradients if enabled; the network's work grows with n. Pairs that it does not score have logits
+        far below all others, the lower the longer, so the dense decoders and `replay` follow this policy.
+        """
+        states, index, _, scored = self._candidates(coords, min(candidates, coords.shape[1] - 1), width)
+        distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
+        beyond = UNSCORED * (1 + distance.to(scored.dtype))
+        return states.start, beyond.scatter(2, index, scored)
+
+    def _candidates(
+        self, coords: Tensor, candidates: int, width: int | None = None
+    ) -> tuple[NodeStates, Tensor, Tensor, Tensor]:
+        """The node tower's results, each city's nearest ``(B, n, K)``, the places, and the pairs' logits."""
+        states, places = self._nodes(coords, width), self._places(coords)
+        index, distance = nearest(places, candidates)
         logits = []
         for rows in self._row_blocks(coords, max(1, candidates)):
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [take(target, index[:, rows]) for target in states.targets]
             logits.append(self.encoder.edges(self._seen(distance[:, rows]), sources, targets))
+        return states, index, places, torch.cat(logits, 1)
+
+    def _sparse(self, coords: Tensor, candidates: int) -> Scores:
+        states, index, places, logits = self._candidates(coords, candidates)
 
         def pair_logits(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
             with torch.no_grad():
@@ -259,4 +284,4 @@ class Policy(nn.Module):
                 targets = [target[b, j] for target in states.targets]
                 return self.encoder.edges(d, sources, targets)
 
-        return Scores(states.start, torch.cat(logits, 1), index, pair_logits)
+        return Scores(states.start, logits, index, pair_logits)

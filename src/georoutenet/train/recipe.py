@@ -6,6 +6,7 @@ import dataclasses
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -42,12 +43,15 @@ class Batch:
     n: int = 50
     batch: int = 64
     distribution: str = "uniform"
+    sparse: int = 0
+    """How many nearest cities a city chooses from (`Policy.over_candidates`); 0, as in the paper: all."""
     weight: float = 1.0
     """How often this kind is drawn, relative to the others of the mix."""
 
     def __post_init__(self) -> None:
         _positive("n", self.n, least=3)
         _positive("batch", self.batch)
+        _positive("sparse", self.sparse, least=0)
         _one_of("distribution", self.distribution, DISTRIBUTIONS)
         if not self.weight > 0:
             raise InputError(f"weight = {self.weight} is not understood; allowed: more than 0")
@@ -67,8 +71,10 @@ class Recipe:
     batch: int = 64
     """Instances per step over all processes."""
     distribution: str = "uniform"
+    sparse: int = 0
+    """As in `Batch`; with a mix, that of the validation."""
     mix: tuple[Batch, ...] = ()
-    """Kinds of batches to draw from, in place of ``n``, ``batch`` and ``distribution``."""
+    """Kinds of batches to draw from, in place of ``n``, ``batch``, ``distribution`` and ``sparse``."""
 
     # objective
     objective: str = "mcs"
@@ -137,6 +143,7 @@ class Recipe:
                 raise InputError(f"{name} = {getattr(self, name)} is not understood; allowed: numbers")
         _positive("n", self.n, least=3)
         _positive("validation_batch", self.validation_batch)
+        _positive("sparse", self.sparse, least=0)
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate = {self.learning_rate} is not understood; allowed: more than 0")
         for name in ("warmup", "averaging", "final_rate"):
@@ -154,6 +161,10 @@ class Recipe:
                 'objective = "pg" compares one candidate with the greedy tour, so '
                 f"candidates = {self.candidates} does not fit; allowed: 1"
             )
+        if self.policy.encoder != "georoutenet" and (self.sparse or any(kind.sparse for kind in self.mix)):
+            raise InputError(
+                "sparse is for georoutenet: the norms of nar4tsp read all pairs in training; allowed: 0"
+            )
         settings = self.multi_candidate()  # checks the baseline and the standardization
         if settings.best_of > self.candidates:
             raise InputError(
@@ -170,7 +181,8 @@ class Recipe:
 
     def batches(self) -> tuple[Batch, ...]:
         """The kinds of batches this run draws from."""
-        return self.mix or (Batch(n=self.n, batch=self.batch, distribution=self.distribution),)
+        own = {"n": self.n, "batch": self.batch, "distribution": self.distribution, "sparse": self.sparse}
+        return self.mix or (Batch(**own),)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
@@ -180,6 +192,8 @@ class Recipe:
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """What differs from another recipe's ``to_dict()`` in a way that changes the result, in words."""
         mine = self.to_dict()
+        with suppress(InputError):  # settings that were not there yet have their defaults
+            other = recipe_from_dict(other).to_dict()
         return [
             f"{key}: {other.get(key)!r} there, {mine.get(key)!r} here"
             for key in sorted(mine.keys() | other.keys())

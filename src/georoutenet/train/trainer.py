@@ -90,6 +90,9 @@ def make_steps(
     def network(coords: Tensor, width: int) -> tuple[Tensor, Tensor]:
         return policy.dense(coords.to(policy.dtype), width)
 
+    def sparse_network(coords: Tensor, width: int, candidates: int) -> tuple[Tensor, Tensor]:
+        return policy.over_candidates(coords.to(policy.dtype), candidates, width)
+
     processes = processes or Processes()
     loss_of = make_loss(state, recipe, processes)
     kinds = recipe.batches()
@@ -118,6 +121,8 @@ def make_steps(
         # Shapes are static. Random cities have no ties at the boundary of a neighborhood, lattices have some.
         width = recipe.policy.neighbors + (6 if kind.distribution == "grid" else 1)
         scores = partial(network, width=min(width, kind.n))
+        if kind.sparse:  # not compiled: a compiled sort takes a minute to prepare
+            scores = partial(sparse_network, width=min(width, kind.n), candidates=kind.sparse)
         drawn = compiled and single
         step = Step(state, recipe, kind, scores, loss_of, processes=processes, compiled=drawn)
         if captured:
@@ -162,7 +167,9 @@ class Trainer:
         if validation is None:
             coords = validation_set(recipe)
             self.cities = coords.shape[1]
-            validation = partial(greedy_length, coords=coords, batch=recipe.validation_batch)
+            validation = partial(
+                greedy_length, coords=coords, batch=recipe.validation_batch, sparse=recipe.sparse
+            )
         self.validate = validation
 
         policy = make_policy(recipe)

@@ -43,8 +43,9 @@ def freeze_statistics(policy: Policy, n: int) -> None:
 
 
 @torch.no_grad()
-def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500) -> float:
-    """Mean length of the greedy tours of ``coords (N, n, 2)``, network in float32, lengths in float64.
+def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500, sparse: int = 0) -> float:
+    """Mean length of the greedy tours of ``coords (N, n, 2)``, network in float32, lengths in float64; where
+    ``sparse`` is given, over so many candidates.
 
     NAR4TSP's norms are frozen first, at the statistics of uniform instances of the same size.
     """
@@ -56,8 +57,12 @@ def greedy_length(policy: Policy, coords: Tensor, *, batch: int = 500) -> float:
         total = torch.zeros((), dtype=torch.float64, device=policy.device)
         for part in coords.split(batch):
             part = part.to(policy.device)
-            scores = policy(part)
-            tours = rollout(scores.start, scores.logits, samples=0, seed=0)  # the greedy tour alone
+            if sparse:
+                start, logits = policy.over_candidates(part.to(policy.dtype), sparse)
+            else:
+                scores = policy(part)
+                start, logits = scores.start, scores.logits
+            tours = rollout(start, logits, samples=0, seed=0)  # the greedy tour alone
             total += tour_costs(part.double(), tours).sum()
         return float(total.item()) / len(coords)
     finally:
