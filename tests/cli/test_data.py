@@ -88,7 +88,7 @@ def test_plot(run, tmp_path, name, count):
 
 
 def test_plot_refuses_other_formats(run, tmp_path):
-    with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
+    with pytest.raises(InputError, match=r"unknown picture format '.docx'; allowed: \.png, \.svg, \.pdf"):
         run("show", "val50", "--plot", tmp_path / "picture.docx")
     assert not (tmp_path / "picture.docx").exists()
 

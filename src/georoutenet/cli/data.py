@@ -140,32 +140,10 @@ def _draw(each: Dataset, path: Path, instances: int) -> None:
     """Panels of the first instances, with the reference (or published optimal) tour where one is known."""
     from itertools import islice
 
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from georoutenet.atomic import atomic_write
-    from georoutenet.errors import InputError
     from georoutenet.evaluate.references import has_references, load_references
+    from georoutenet.plot import plot_instances
 
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg", "pdf"):
-        raise InputError(f"{path}: a picture ends in .png, .svg or .pdf")
     shown = list(islice(each.instances(), instances))
-    tours = load_references(each.name).tours if each.is_random and has_references(each.name) else None
-    columns = min(len(shown), 3 if len(shown) <= 6 else 5)
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(3 * columns, 3 * rows + 0.3), layout="constrained")
-    figure.suptitle(each.name)
-    for index, panel in enumerate(figure.subplots(rows, columns, squeeze=False).flat):
-        panel.set(xticks=[], yticks=[], aspect="equal")
-        if index >= len(shown):
-            panel.set_axis_off()
-            continue
-        cities = shown[index].coordinates
-        if tours is not None:
-            tour = tours[index].astype(np.int64)
-            panel.plot(*cities[np.append(tour, tour[0])].T, color="tab:blue", linewidth=0.8)
-        panel.plot(*cities.T, ".", color="black", markersize=3)
-        panel.set_title(shown[index].name, fontsize="small")
-    with atomic_write(path, "wb") as file:
-        figure.savefig(file, format=kind, dpi=120)
+    known = each.is_random and has_references(each.name)
+    tours = load_references(each.name).tours[: len(shown)] if known else None
+    plot_instances(shown, path, tours=tours, columns=3 if len(shown) <= 6 else 5)  # type: ignore[arg-type]
