@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +39,7 @@ def cities(batch: int, n: int) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("n", [2, 3, 12, 31, 60])
 @pytest.mark.parametrize("settings", [{}, {"layers": 1}, {"unit": "density", "reach": 0.4}])
-@pytest.mark.parametrize(("threads", "together"), [(1, 1), (1, 5), (2, 1), (2, 2), (2, 5)])
+@pytest.mark.parametrize(("threads", "together"), [(1, 1), (1, 5), (2, 1), (2, 2), (5, 5)])
 def test_scores_are_those_of_the_two_towers(
     n: int, settings: dict[str, object], threads: int, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +92,57 @@ def test_as_precise_as_the_two_towers() -> None:
         torch.testing.assert_close(
             mine.double(), value, rtol=0, atol=3e-6 * max(1.0, value.abs().max().item())
         )
+
+
+@torch.no_grad()
+def test_many_threads_lose_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some take long for a block while others are through with theirs."""
+    monkeypatch.setattr(dense_cpu, "BLOCK", 1000)
+    policy, coords, kept = make(), cities(1, 100), torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = policy(coords).logits
+    torch.set_num_threads(4)
+    multiplication, calls = dense_cpu._Group._multiplication, itertools.count()
+
+    def slow(self: dense_cpu._Group, *arguments: Any) -> Callable[[slice], None]:
+        multiply = multiplication(self, *arguments)
+
+        def late(block: slice) -> None:
+            multiply(block)
+            if next(calls) % 3 == 0:
+                time.sleep(0.01)
+
+        return late
+
+    monkeypatch.setattr(dense_cpu._Group, "_multiplication", slow)
+    try:
+        for _ in range(8):
+            assert torch.equal(policy(coords).logits, expected)
+    finally:
+        torch.set_num_threads(kept)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["update", "first_update", "logits"])
+def test_an_error_in_any_thread_is_raised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, coords, kept = make(), cities(1, 100), torch.get_num_threads()
+    monkeypatch.setattr(dense_cpu, "BLOCK", 100)
+    calls = []
+
+    def fail(*arguments: object) -> None:
+        calls.append(threading.current_thread())
+        time.sleep(0.001)
+        if calls[-1] is not threading.main_thread() or len(calls) > 500:
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(kernels, name, fail)
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(MemoryError, match="no room"):
+            policy(coords)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(kept)
 
 
 def test_callers_in_threads_leave_the_number_of_threads() -> None:

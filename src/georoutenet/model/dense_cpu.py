@@ -58,27 +58,69 @@ def dense(net: GeoRouteNet, coords: Tensor, distance: Tensor, near: Neighborhood
 class _Step:
     """Blocks on their way through a layer: first multiplied, then updated, each by any thread."""
 
-    def __init__(self, multiply: Callable[[slice], None], blocks: Iterable[slice] = ()) -> None:
-        self.multiply = multiply
-        self.given, self.multiplied, self.is_open = deque(blocks), deque[slice](), False
+    def __init__(self, multiply: Callable[[slice], None], total: int, blocks: Iterable[slice] = ()) -> None:
+        self.multiply, self.left = multiply, total
+        self.given, self.multiplied = deque(blocks), deque[slice]()
+        self.update: Callable[[slice], None] | None = None  # when its turn has come
+        self.following: _Step | None = None
+        self.lock, self.done = threading.Lock(), threading.Event()
+        self.error: BaseException | None = None
+
+    def open(self, update: Callable[[slice], None], following: _Step | None) -> None:
+        """Let updates begin; what is updated goes to the following step."""
+        self.following = following
+        self.update = update
 
     def ahead(self) -> None:
-        """Multiply until updates may begin."""
-        while not self.is_open and (block := _taken(self.given)) is not None:
-            self.multiply(block)
-            self.multiplied.append(block)
-
-    def complete(self, update: Callable[[slice], None], following: _Step) -> None:
-        """Update what no other thread has taken, and give it to the following step."""
-        while True:
-            block = _taken(self.multiplied)
-            if block is None:
+        """Multiply until updates may begin, then help with them."""
+        with self._noting_errors():
+            while self.update is None:
                 block = _taken(self.given)
                 if block is None:
                     return
                 self.multiply(block)
-            update(block)
-            following.given.append(block)
+                self.multiplied.append(block)
+        self.help_out()
+
+    def help_out(self) -> None:
+        """Update what no other thread has taken, and go ahead with the following step."""
+        self.complete()
+        if self.following is not None:
+            self.following.ahead()
+
+    def complete(self) -> None:
+        """Update what no other thread has taken."""
+        assert self.update is not None
+        with self._noting_errors():
+            while True:
+                block = _taken(self.multiplied)
+                if block is None:
+                    block = _taken(self.given)
+                    if block is None:
+                        return
+                    self.multiply(block)
+                self.update(block)
+                if self.following is not None:
+                    self.following.given.append(block)
+                with self.lock:
+                    self.left -= 1
+                    if self.left == 0:
+                        self.done.set()
+
+    def wait(self) -> None:
+        """Until all blocks are updated, or one has failed in any thread."""
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+    @contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.error = error
+            self.done.set()
+            raise
 
 
 def _taken(blocks: deque[slice]) -> slice | None:
@@ -110,24 +152,14 @@ class _Pool:
 
     def run(self, work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
         """Call a function for all blocks."""
-        self.complete(_Step(work, blocks), _nothing, _Step(_nothing))
+        self.complete(_Step(work, len(blocks), blocks), _nothing)
 
-    def complete(self, step: _Step, update: Callable[[slice], None], following: _Step) -> None:
+    def complete(self, step: _Step, update: Callable[[slice], None], following: _Step | None = None) -> None:
         """Update all blocks of a step. The others then multiply for the following one until its turn."""
-        step.is_open = True
-        ended = threading.Semaphore(0)
-
-        def help_out() -> None:
-            try:
-                step.complete(update, following)
-            finally:
-                ended.release()
-            following.ahead()
-
-        self.submit(help_out)
-        step.complete(update, following)
-        for _ in range(self.count - 1):
-            ended.acquire()
+        step.open(update, following)
+        self.submit(step.help_out)
+        step.complete()
+        step.wait()
 
 
 @cache
@@ -211,7 +243,7 @@ class _Group:
         layers, n, heads = self.net.layers, self.n, self.net.config.heads
         few = _blocks(len(self.first), BLOCK)
         self.pool.run(self._begin(), few)
-        step = _Step(self._multiplication(layers[0], self.first, self.first_products), few)
+        step = _Step(self._multiplication(layers[0], self.first, self.first_products), len(few), few)
         self.pool.submit(step.ahead)  # the others multiply while this thread is at the nodes
         history, s, queries = self.net.begin(coords, coords.dtype)
         values, edges = torch.empty(self.count, n, self.d), torch.empty(self.count, n, heads, self.d)
@@ -229,18 +261,22 @@ class _Group:
             source, target, *rest = linear_maps(h, maps)
             queries = tuple(rest)
             update = self._update(layer, source.view(-1, self.d).numpy(), target.view(-1, self.d).numpy())
+            upcoming = None
             if following is None:
-                start, upcoming = self.pool.later(partial(self._start, s, history[1:])), _Step(_nothing)
+                start = self.pool.later(partial(self._start, s, history[1:]))
             else:
-                upcoming = _Step(self._multiplication(following, self.states, self.products, n))
+                multiply = self._multiplication(following, self.states, self.products, n)
+                upcoming = _Step(multiply, len(rows))
             if layer is layers[0]:  # its products are of pairs i <= j, and their memory is used again
-                self.pool.complete(step, _nothing, _Step(_nothing))
+                self.pool.complete(step, _nothing)
                 self.pool.run(update, rows)
-                upcoming.given.extend(rows)
-                self.pool.submit(upcoming.ahead)
+                if upcoming is not None:
+                    upcoming.given.extend(rows)
+                    self.pool.submit(upcoming.ahead)
             else:
                 self.pool.complete(step, update, upcoming)
-            step = upcoming
+            if upcoming is not None:
+                step = upcoming
             e, place = self.states.numpy(), np.arange(len(self.states)).reshape(-1, n)
         return start(), self.logits
 
