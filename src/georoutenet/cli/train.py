@@ -88,7 +88,8 @@ def train(
             result = "not validated yet"
             if math.isfinite(outcome.best):
                 best = place_of / "best.safetensors"
-                result = f"validation {outcome.last:.5f}, best {outcome.best:.5f} in {best}"
+                last = f"validation {outcome.last:.5f}, " if math.isfinite(outcome.last) else ""
+                result = f"{last}best {outcome.best:.5f} in {best}"
             lines.line(f"{end} at step {outcome.step:,} after {duration(outcome.seconds)}: {result}")
         leave_processes()
     finally:
