@@ -80,8 +80,8 @@ results, not training methods. An empty cell has not been measured. Learning cur
 
 _ABOUT_TWO_BY_TWO = """\
 The paper does not say whether NAR4TSP's norms used statistics frozen in training or those of the batch
-at hand, so its values stand beside both. *Millions seen*: instances in training, the last stage of it
-where there were several; the paper's models saw 160 million.""".splitlines()
+at hand, so its values stand beside both. *Millions seen*: instances in training, without those of other
+weights that it began with; the paper's models saw 160 million.""".splitlines()
 
 _ABOUT_SHIFT = """\
 What the paper leaves open: size changed at fixed distribution (uniform), distribution changed at fixed
