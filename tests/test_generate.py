@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.generate import GENERATORS, clustered, explosion, grid, ring, uniform
+from georoutenet.generate import GENERATORS, clustered, explosion, grid, rectangle, ring, uniform
 
 DIGESTS = {
     "uniform": "2754c121f0d84cf0",
@@ -12,6 +12,7 @@ DIGESTS = {
     "explosion": "b1c3bb21d7e7db8e",
     "grid": "c93008bfcc089ab9",
     "ring": "e95ec211cf64cb89",
+    "rectangle": "a39e8aa92924a04f",
 }
 OTHERS = [name for name in GENERATORS if name != "uniform"]
 
@@ -113,3 +114,14 @@ def test_seed_above_32_bits_is_refused():
     # torch would silently use its low 32 bits.
     with pytest.raises(InputError, match="4294967296"):
         uniform(1, 5, 2**32)
+
+
+def test_rectangles_lie_both_ways_and_vary():
+    coordinates = rectangle(400, 200, 6).astype(np.float64)
+    width, height = np.ptp(coordinates, axis=1).T
+    assert 0.4 < (width > height).mean() < 0.6
+    assert np.maximum(width, height).min() > 0.9
+    shorter = np.minimum(width, height)
+    assert shorter.min() > 0.17
+    assert abs(shorter.mean() - 0.6) < 0.04
+    assert shorter.std() > 0.2

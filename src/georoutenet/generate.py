@@ -1,4 +1,4 @@
-"""Random instances by seed: uniform, clustered, explosion, grid and ring, each ``(count, n, 2)`` float32.
+"""Random instances by seed: uniform, clustered, explosion, grid, ring, rectangle, each ``(count, n, 2)`` float32.
 
 All but :func:`uniform` draw only uniform doubles from NumPy's PCG64, transform them by the formulas in
 their docstrings, fold what leaves the unit square back into it and round to multiples of 2**-20. The
@@ -86,12 +86,22 @@ def ring(count: int, n: int, seed: int) -> Coordinates:
     return _into_square(center + distance[..., None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1))
 
 
+def rectangle(count: int, n: int, seed: int) -> Coordinates:
+    """Cities uniform in a rectangle, as wide or as high as the unit square; the other side is in [0.2, 1]."""
+    rng = _rng(count, n, seed)
+    shorter = 0.2 + 0.8 * rng.random((count, 1))
+    is_wide = rng.random((count, 1)) < 0.5
+    sides = np.concatenate([np.where(is_wide, 1.0, shorter), np.where(is_wide, shorter, 1.0)], axis=1)
+    return _into_square(rng.random((count, n, 2)) * sides[:, None])
+
+
 GENERATORS: dict[str, Callable[[int, int, int], Coordinates]] = {
     "uniform": uniform,
     "clustered": clustered,
     "explosion": explosion,
     "grid": grid,
     "ring": ring,
+    "rectangle": rectangle,
 }
 
 

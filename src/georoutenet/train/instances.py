@@ -96,10 +96,18 @@ def _ring(draw: Draw, n: int) -> Tensor:
     return center + distance[..., None] * torch.stack((angle.cos(), angle.sin()), -1)
 
 
+def _rectangle(draw: Draw, n: int) -> Tensor:
+    shorter = 0.2 + 0.8 * draw(1)
+    is_wide = draw(1) < 0.5
+    sides = torch.cat((torch.where(is_wide, 1.0, shorter), torch.where(is_wide, shorter, 1.0)), 1)
+    return _points(draw, n) * sides[:, None]
+
+
 DISTRIBUTIONS: dict[str, Callable[[Draw, int], Tensor]] = {
     "uniform": _points,
     "clustered": _clustered,
     "explosion": _explosion,
     "grid": _grid,
     "ring": _ring,
+    "rectangle": _rectangle,
 }
