@@ -1,4 +1,4 @@
-"""Random instances by seed: uniform, clustered, explosion, grid, ring, rectangle, each ``(count, n, 2)`` float32.
+"""Random instances by seed: six distributions, each ``(count, n, 2)`` float32.
 
 All but :func:`uniform` draw only uniform doubles from NumPy's PCG64, transform them by the formulas in
 their docstrings, fold what leaves the unit square back into it and round to multiples of 2**-20. The
