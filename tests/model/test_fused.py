@@ -177,6 +177,77 @@ def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
     interpret(SCRIPT.format(folder=str(folder), train=str(folder.parent / "train")))
 
 
+def scores_and_gradients(policy: Policy, coords: Tensor, *, recompute: bool) -> dict[str, Tensor]:
+    """As trained in kernels, in float32."""
+    from georoutenet.model.fused import all_pairs, operations
+
+    near = neighborhood(coords, policy.config.neighbors)
+    distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
+    assert isinstance(policy.encoder, GeoRouteNet)
+    use = operations()
+    start, logits = all_pairs(policy.encoder, coords, distance, near, torch.float32, use, recompute=recompute)
+    return {"start": start, "logits": logits, **gradients(policy, start, logits)}
+
+
+FORGET = """
+import gc, sys, weakref, torch
+sys.path.insert(0, {folder!r})
+from test_fused import cities, make, scores_and_gradients
+from georoutenet.model import fused
+
+made = []  # edge states, in the order in which they were made
+for name in ("embed", "update"):
+    def remember(*args, make=getattr(fused, name)):
+        states = make(*args)
+        made.append(weakref.ref(states.untyped_storage()))
+        return states
+    setattr(fused, name, remember)
+
+alive = []  # whether they still are when the last ones are read
+logits = fused.logits
+def look(*args):
+    gc.collect()  # Triton's interpreter leaves cycles
+    alive.append([each() is not None for each in made])
+    return logits(*args)
+fused.logits = look
+
+policy, coords = make(16, 4, torch.float32), cities(2, 7).float()
+kept = scores_and_gradients(policy, coords, recompute=False)
+made.clear()
+again = scores_and_gradients(policy, coords, recompute=True)
+assert alive == [[True] * 5, [False, True, False, True, True]], alive
+assert len(made) == 5 + 2
+gc.collect()
+assert not any(each() for each in made)
+assert all(torch.equal(value, again[name]) for name, value in kept.items()) and kept.keys() == again.keys()
+print("agreed")
+"""
+
+
+def test_states_that_are_made_again(interpret: Callable[[str], None]) -> None:
+    """Every second set of edge states is gone after the forward pass; scores and gradients are the same."""
+    interpret(FORGET.format(folder=str(Path(__file__).parent)))
+
+
+@pytest.mark.gpu
+def test_making_states_again_saves_memory_on_the_device() -> None:
+    policy = make(128, 6, torch.float32, "cuda", 8).train()
+    policy.compute_dtype = torch.bfloat16
+    coords = cities(64, 50).float().cuda()
+    found, peaks = [], []
+    for policy.recompute in (False, True):
+        for _ in range(2):  # the first call prepares
+            torch.cuda.reset_peak_memory_stats()
+            scores = policy.dense(coords, 11)
+            values = {"start": scores[0], "logits": scores[1], **gradients(policy, *scores)}
+        found.append(values)
+        peaks.append(torch.cuda.max_memory_allocated())
+    states = 64 * 50 * 50 * 128 * 2
+    assert peaks[1] < peaks[0] - 2.5 * states
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name]), name
+
+
 # With 8 heads the work at the nodes is in CUDA kernels, with 2 it is not.
 HEADS = pytest.mark.parametrize("heads", [2, 8])
 

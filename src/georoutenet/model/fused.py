@@ -8,7 +8,7 @@ states from those of all pairs, ``(B, n, n, d)``, layer by layer. The function i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, cast
@@ -217,6 +217,36 @@ def _narrowed(net: GeoRouteNet, ahead: Ahead, dtype: torch.dtype) -> Iterator[No
         copies.__exit__(None, None, None)
 
 
+class MadeAgain:
+    """Edge states that the backward pass does not find in memory but makes again, with the same bits."""
+
+    def __init__(self, states: Tensor, make: Callable[[], Tensor]) -> None:
+        self.place, self.make = (states.data_ptr(), states.shape), make
+        self.readers = 0
+        self.states: Tensor | None = None
+
+    def hooks(self) -> AbstractContextManager[object]:
+        """What is called within saves these states as a promise."""
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+
+    def _pack(self, tensor: Tensor) -> Tensor | MadeAgain:
+        if (tensor.data_ptr(), tensor.shape) != self.place:
+            return tensor
+        self.readers += 1
+        return self
+
+    @staticmethod
+    def _unpack(saved: Tensor | MadeAgain) -> Tensor:
+        return saved._read() if isinstance(saved, MadeAgain) else saved
+
+    @torch.no_grad()
+    def _read(self) -> Tensor:
+        states = self.make() if self.states is None else self.states
+        self.readers -= 1
+        self.states = states if self.readers else None
+        return states
+
+
 def all_pairs(
     net: GeoRouteNet,
     coords: Tensor,
@@ -227,13 +257,15 @@ def all_pairs(
     *,
     tables: Tables | None = None,
     ahead: Ahead | None = None,
+    recompute: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients. ``tables`` and
-    ``ahead`` are made where they are not given."""
+    ``ahead`` are made where they are not given. With ``recompute`` every second layer's edge states are
+    not kept for the backward pass."""
     ahead = ahead or prepare(net, coords, dtype, use)
     tables = use.tables(near) if tables is None else tables
     with _narrowed(net, ahead, dtype):
-        return _all_pairs(net, ahead, distance, near, tables, dtype, use)
+        return _all_pairs(net, ahead, distance, near, tables, dtype, use, recompute)
 
 
 def _all_pairs(
@@ -244,27 +276,31 @@ def _all_pairs(
     tables: Tables,
     dtype: torch.dtype,
     use: Operations,
+    recompute: bool = False,
 ) -> tuple[Tensor, Tensor]:
     tower, s, history = ahead.tower, ahead.s, [ahead.first]
     wait_for(ahead.has_bases, distance)
-    e = embed(net, distance, ahead.bases, dtype, use)  # (B, n, n, d)
+    make = partial(embed, net, distance, ahead.bases, dtype, use)
+    e = make()  # (B, n, n, d)
     wait_for(ahead.has_queries, distance)
     q, k, v = ahead.queries
     for number, layer in enumerate(net.layers):
         is_last = layer is net.layers[-1]
-        values, edges, e = use.attention(
-            q,
-            k,
-            v,
-            e,
-            layer.edge_bias.weight,
-            ahead.strengths[number],
-            near.index,
-            near.mask,
-            near.distance,
-            heads=layer.heads,
-            **tables,
-        )
+        again = MadeAgain(e, make) if recompute and number % 2 == 0 else None
+        with again.hooks() if again else nullcontext():
+            values, edges, e = use.attention(
+                q,
+                k,
+                v,
+                e,
+                layer.edge_bias.weight,
+                ahead.strengths[number],
+                near.index,
+                near.mask,
+                near.distance,
+                heads=layer.heads,
+                **tables,
+            )
         if tower is not None:
             if number == 0:
                 wait_for(ahead.has_tower, distance)
@@ -279,7 +315,9 @@ def _all_pairs(
             history.append(h)
         if not is_last:
             q, k, v = following
-        e = update(layer, e, source, target, use)
+        make = partial(update, layer, e, source, target, use)
+        with again.hooks() if again else nullcontext():
+            e = make()
     scores = logits(net, e, use)
     rejoin(s)
     return s, scores

@@ -44,7 +44,8 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. Where dense scores are
-    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false.
+    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false; with
+    ``recompute`` they keep fewer of GeoRouteNet's edge states for the backward pass and make them again.
     ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
     the batch.
     """
@@ -58,6 +59,7 @@ class Policy(nn.Module):
         self.statistics = "frozen"
         self.pairs_per_block: int | None = None
         self.fused = True
+        self.recompute = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -142,8 +144,9 @@ class Policy(nn.Module):
             ahead = fused.prepare(self.encoder, coords, dtype, use)
             distance, near, tables = self._pairs(places, width, use)
             return fused.all_pairs(
-                self.encoder, coords, distance, near, dtype, use, tables=tables, ahead=ahead
-            )
+                self.encoder, coords, distance, near, dtype, use,
+                tables=tables, ahead=ahead, recompute=self.recompute,
+            )  # fmt: skip
         states = self._nodes(coords, width)
         logits = []
         for rows in blocks:

@@ -22,7 +22,7 @@ SCHEDULE_UNITS = ("steps", "seconds")
 PRECISIONS = ("float32", "bfloat16")
 DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring", "rectangle")
 
-FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fused"})
+FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fused", "recompute"})
 """Settings that do not change what is learned: a run may be resumed with other values."""
 
 
@@ -124,6 +124,8 @@ class Recipe:
     """On CUDA, compile the network and the loss."""
     fused: bool = True
     """On CUDA, run the network (in bfloat16) and Adam in kernels of our own."""
+    recompute: bool = False
+    """Of GeoRouteNet's kernels: make half of the edge states again in the backward pass, to save memory."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     triton: bool = True

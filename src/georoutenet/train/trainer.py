@@ -72,6 +72,7 @@ def make_policy(recipe: Recipe) -> Policy:
         policy.load_state_dict(initial.state_dict())
     policy.compute_dtype = torch.bfloat16 if recipe.precision == "bfloat16" else None
     policy.fused = recipe.fused
+    policy.recompute = recipe.recompute
     return policy
 
 
