@@ -101,7 +101,8 @@ class Ends(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        return (u + source.unsqueeze(2)).add_(target.unsqueeze(1))
+        # Not in place: compiled by PyTorch 2.11, that loses the gradient of the sources.
+        return u + source.unsqueeze(2) + target.unsqueeze(1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
