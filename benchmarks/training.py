@@ -105,7 +105,8 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
         is_ours = nar4tsp_layer_cuda.fits(states, recipe.policy.heads)
     if not is_ours:
         return "triton"
-    return "cuda, four warps together" if native.hopper(states.device) else "cuda"
+    name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
+    return f"{name}, states made again" if recipe.recompute else name
 
 
 def measure(

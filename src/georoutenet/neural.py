@@ -60,7 +60,7 @@ class Plan:
     """None: dense scores."""
     device: str
     dominance: bool = False
-    """The default beam on a CPU: dominance and a length weight (the GPU kernel is the plain beam)."""
+    """The default beam: dominance and a length weight."""
 
     @property
     def seconds(self) -> float:
@@ -97,8 +97,8 @@ def make_plan(
 ) -> Plan:
     """Fill in what was not asked for.
 
-    The default for small instances is what docs/decoding.md recommends: views, 1,000 beams in all and, on a
-    CPU, dominance; fewer views where local search follows. ``decoder="beam"`` is the paper's plain beam.
+    The default for small instances is what docs/decoding.md recommends: views, 1,000 beams in all, dominance;
+    fewer views where local search follows. ``decoder="beam"`` is the paper's plain beam.
     """
     if decoder is not None and decoder not in DECODERS:
         raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(DECODERS)}")
@@ -113,7 +113,7 @@ def make_plan(
         most, pairs = (4, pairs) if improve else (8, 2 * pairs)
         views = max(1, min(most, pairs // n**2)) if dense and (improve or decoder is None) else 1
     width = beam_width or (1000 if dense else 16)
-    dominance = decoder is None and chosen == "beam" and kind == "cpu"
+    dominance = decoder is None and chosen == "beam"
     return Plan(n, chosen, width, views, None if dense else CANDIDATES, device, dominance)
 
 

@@ -30,7 +30,7 @@ def evaluate(
         typer.Option(
             "--decoder",
             help="greedy, beam or sample, or several, as in greedy,beam-100,beam-1000-views-8-improve-0.1; "
-            "solve --no-improve does beam-1000-views-8-dominance-length-60 (on a CPU, up to 100 cities).",
+            "solve --no-improve does beam-1000-views-8-dominance-length-60 (on a CPU up to 100 cities).",
         ),
     ] = "greedy",
     beam_width: Annotated[
