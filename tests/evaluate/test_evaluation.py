@@ -10,7 +10,7 @@ import torch
 from georoutenet.decode import beam, greedy, solve_views
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate import batch_solver, machine
-from georoutenet.evaluate.batch_solver import BatchSolver, Problems, batch_size, consecutive
+from georoutenet.evaluate.batch_solver import BatchSolver, Memory, Problems, batch_size, consecutive
 from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.evaluation import choose_device, default_file, evaluate, summarize, weights_name
 from georoutenet.evaluate.references import load_references
@@ -19,6 +19,7 @@ from georoutenet.evaluate.settings import Settings
 from georoutenet.instance import DistanceRule, Instance
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.policy import Policy
+from georoutenet.model.scores import Scores
 from georoutenet.model.weights import load_policy, save_weights
 from georoutenet.tour import tour_length
 from georoutenet.tsplib import format_tsp
@@ -112,6 +113,44 @@ def test_candidates(weights: Path, settings: dict[str, object]) -> None:
     if settings.get("decoder") != "sample":  # sparse scores are drawn from in another order
         np.testing.assert_allclose(all_near.lengths, everything.lengths, atol=1e-8)
     assert (few.lengths != everything.lengths).any()
+
+
+def test_decoders_share_scores(weights: Path) -> None:
+    """The network runs once for all of them; tours are the same, and its time counts for each."""
+    decoders = [
+        Settings(limit=7, batch=3),
+        Settings(limit=7, batch=3, decoder="beam", width=5),
+        Settings(limit=7, batch=3, decoder="beam", width=9, dominance=True, length_weight=60.0),
+        Settings(limit=7, batch=3, decoder="sample", width=4),
+        Settings(limit=7, batch=3, views=3),
+        Settings(limit=7, batch=3, precision="bfloat16"),
+        Settings(limit=7, batch=3, candidates=4),
+    ]
+    policy, memory = load_policy(weights), Memory()
+    calls: list[int] = []
+    policy.register_forward_pre_hook(lambda *given: calls.append(len(given[1][0])))
+    for number, settings in enumerate(decoders):
+        out = weights.parent / f"shared{number}.csv"
+        calls.clear()
+        shared = evaluate(weights, "test20", out, settings, device="cpu", policy=policy, memory=memory)
+        alone = run(weights, **vars(settings))
+        np.testing.assert_array_equal(shared.lengths, alone.lengths)
+        assert all(row.seconds > row.network_seconds > 0 for row in shared.rows)
+        if number in (1, 2, 3):
+            assert not calls
+
+
+def test_a_full_memory_takes_no_more() -> None:
+    scores = Scores(torch.zeros(2, 5), torch.zeros(2, 5, 5))
+    size = 4 * (2 * 5 + 2 * 5 * 5)
+    memory = Memory(2 * size)
+    for key in (b"a", b"a", b"b", b"c"):
+        memory.put(key, scores, 0.1)
+    assert set(memory.known) == {b"a", b"b"}
+    assert memory.left == 0
+    few = Memory()
+    few.put(b"sparse", Scores(scores.start, scores.logits, neighbors=torch.zeros(2, 5, 5).long()), 0.1)
+    assert not few.known
 
 
 def test_views_are_those_of_the_decoder(weights: Path) -> None:

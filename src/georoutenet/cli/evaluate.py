@@ -92,6 +92,7 @@ def evaluate(
     from torch import OutOfMemoryError
 
     from georoutenet.device import choose_device
+    from georoutenet.evaluate.batch_solver import Memory
     from georoutenet.evaluate.datasets import dataset, parse_sets
     from georoutenet.evaluate.evaluation import default_file
     from georoutenet.evaluate.evaluation import evaluate as run
@@ -119,9 +120,13 @@ def evaluate(
     for name in dict.fromkeys(name for name, _ in tasks):
         next(iter(dataset(name).instances()))  # TSPLIB may not be there: say so now, not after an hour
     policy = load_policy(weights, choose_device(device))
+    # On a CPU the network is most of the time, and several decoders read the same scores.
+    shared = len(settings) > 1 and choose_device(device).type == "cpu"
     failed = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for set_name, each in tasks:
+        if each is settings[0]:  # of the next set
+            memory = Memory() if shared else None
         path = out if out is not None and as_file else default_file(weights, set_name, each, out)
         there = path.exists() and not fresh
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -132,8 +137,9 @@ def evaluate(
 
             try:
                 results = run(
-                    weights, set_name, path, each, device=device, policy=policy, fresh=fresh, progress=report
-                )
+                    weights, set_name, path, each,
+                    device=device, policy=policy, fresh=fresh, progress=report, memory=memory,
+                )  # fmt: skip
             except OutOfMemoryError:  # other results may still fit
                 failed += 1
                 bar.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Sequence
@@ -98,14 +99,32 @@ class Solved:
     improve_seconds: float
 
 
-class BatchSolver:
-    """A policy, a decoder and local search, as the settings say."""
+class Memory:
+    """Dense scores, with the seconds that they took, for another decoder of the same instances."""
 
-    def __init__(self, policy: Policy, settings: Settings, device: torch.device) -> None:
+    def __init__(self, size: int = 1 << 30) -> None:
+        self.left = size
+        self.known: dict[bytes, tuple[Scores, float]] = {}
+
+    def put(self, key: bytes, scores: Scores, seconds: float) -> None:
+        needed = scores.logits.nbytes + scores.start.nbytes
+        if scores.is_dense and needed <= self.left and key not in self.known:
+            self.left -= needed
+            self.known[key] = scores, seconds
+
+
+class BatchSolver:
+    """A policy, a decoder and local search, as the settings say. What is in ``memory`` is not computed again,
+    but its time counts."""
+
+    def __init__(
+        self, policy: Policy, settings: Settings, device: torch.device, memory: Memory | None = None
+    ) -> None:
         policy.statistics = settings.statistics
         policy.compute_dtype = PRECISIONS[settings.precision]
-        self.policy, self.settings, self.device = policy, settings, device
+        self.policy, self.settings, self.device, self.memory = policy, settings, device, memory
         self.network_seconds = 0.0
+        self.saved_seconds = 0.0
 
     def warm_up(self, problems: Problems, batches: Sequence[tuple[int, int]]) -> None:
         """Compile what the batches need, by solving some instances of each size on a GPU and one on a CPU."""
@@ -121,7 +140,7 @@ class BatchSolver:
 
     def solve(self, instances: list[Instance]) -> Solved:
         """One tour for each instance. Instances have one size."""
-        self.network_seconds = 0.0
+        self.network_seconds = self.saved_seconds = 0.0
         begin = time.perf_counter()
         tours = self._decode(instances)
         decoded = time.perf_counter()
@@ -134,9 +153,8 @@ class BatchSolver:
                 ]
             )
         end = time.perf_counter()
-        return Solved(
-            tours, end - begin, self.network_seconds, end - decoded if self.settings.improve else 0.0
-        )
+        seconds = end - begin + self.saved_seconds
+        return Solved(tours, seconds, self.network_seconds, end - decoded if self.settings.improve else 0.0)
 
     @torch.no_grad()
     def _decode(self, instances: list[Instance]) -> NDArray[np.int64]:
@@ -176,12 +194,26 @@ class BatchSolver:
         return tours.cpu().numpy()
 
     def _score(self, coordinates: Tensor) -> Scores:
-        self._wait()
-        begin = time.perf_counter()
-        scores: Scores = self.policy(coordinates, candidates=self.settings.candidates)
-        self._wait()
-        self.network_seconds += time.perf_counter() - begin
+        key = b"" if self.memory is None else self._key(coordinates)
+        if self.memory is not None and key in self.memory.known:
+            scores, seconds = self.memory.known[key]
+            self.saved_seconds += seconds
+        else:
+            self._wait()
+            begin = time.perf_counter()
+            scores = self.policy(coordinates, candidates=self.settings.candidates)
+            self._wait()
+            seconds = time.perf_counter() - begin
+            if self.memory is not None:
+                self.memory.put(key, scores, seconds)
+        self.network_seconds += seconds
         return scores
+
+    def _key(self, coordinates: Tensor) -> bytes:
+        """What the scores depend on, besides the weights."""
+        settings = self.settings
+        others = (tuple(coordinates.shape), settings.candidates, settings.precision, settings.statistics)
+        return hashlib.sha256(repr(others).encode() + coordinates.cpu().numpy().tobytes()).digest()
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

@@ -16,6 +16,7 @@ from georoutenet.device import choose_device
 from georoutenet.errors import InputError
 from georoutenet.evaluate.batch_solver import (
     BatchSolver,
+    Memory,
     Problems,
     batch_size,
     checked_length,
@@ -70,8 +71,10 @@ def evaluate(
     policy: Policy | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
+    memory: Memory | None = None,
 ) -> Results:
-    """Solve the instances of a set and write their results to ``path``; ``policy`` are the loaded weights.
+    """Solve the instances of a set and write their results to ``path``; ``policy`` are the loaded weights,
+    ``memory`` may hold scores of theirs from another decoder.
 
     Rows are appended to ``path.partial`` batch by batch; the same call goes on after the last whole batch.
     A finished file with the same settings is read and returned. Compilation is not measured.
@@ -90,7 +93,7 @@ def evaluate(
     partial.keep(ends[-1])
     left = batches[len(ends) - 1 :]
 
-    solver = BatchSolver(policy or load_policy(weights, place), settings, place)
+    solver = BatchSolver(policy or load_policy(weights, place), settings, place, memory)
     if left:
         solver.warm_up(problems, left)
     if place.type == "cuda":
@@ -101,8 +104,8 @@ def evaluate(
         partial.append(_measure(solver, problems.take(low, high), problems.references[low:high]))
     if progress is not None:
         progress(problems.count, problems.count)
-    memory = f"{torch.cuda.max_memory_allocated(place)}" if place.type == "cuda" and left else ""
-    return partial.finish(peak_device_bytes=memory)
+    peak = f"{torch.cuda.max_memory_allocated(place)}" if place.type == "cuda" and left else ""
+    return partial.finish(peak_device_bytes=peak)
 
 
 def _finished(path: str | Path, header: dict[str, str]) -> Results:
