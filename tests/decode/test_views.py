@@ -102,6 +102,43 @@ def test_result_is_the_best_of_separate_beams(settings: dict[str, Any]) -> None:
         assert own == pytest.approx(min(lengths), rel=1e-12)
 
 
+@pytest.mark.parametrize(("views", "width", "finalists"), [(5, 43, 2), (6, 40, 3), (9, 30, 4), (4, 5, 3)])
+def test_finalists_share_the_rest_of_the_width(views: int, width: int, finalists: int) -> None:
+    """Every step written out: a first look, the views in the order of their tours, and the last shares."""
+    points = instances(3, 15)
+    settings: dict[str, Any] = {"dominance": True, "length_weight": 5.0}
+    found = solve_views(
+        policy, points, views=views, width=width, finalists=finalists, seed=4, batch=4, **settings
+    )
+    first = max(width // 4, views)
+    for b in range(3):
+        own = points[b : b + 1]
+        seen = [policy(make_views(points[b], views, seed=4)[v : v + 1].float()) for v in range(views)]
+        looks = [
+            beam(seen[v], share, coordinates=own, **settings).lengths.item()
+            for v, share in enumerate(shares(first, views))
+        ]
+        order = sorted(range(views), key=lambda v: (looks[v], v))
+        last = [
+            beam(seen[v], share, coordinates=own, **settings).lengths.item()
+            for v, share in zip(order, shares(width - first, finalists), strict=False)
+        ]
+        assert found.lengths[b].item() == min(looks + last)
+
+
+def test_finalists_that_are_all_views_or_none_change_nothing() -> None:
+    points = instances(2, 12)
+    plain = solve_views(policy, points, views=4, width=20, keep=3)
+    for finalists in (0, 4, 9):
+        same = solve_views(policy, points, views=4, width=20, keep=3, finalists=finalists)
+        assert torch.equal(same.tours, plain.tours)
+    several = solve_views(policy, points, views=4, width=20, keep=3, finalists=2)
+    assert several.tours.shape == (2, 3, 12)
+    assert (several.lengths.diff(dim=1) >= 0).all()
+    with pytest.raises(InputError, match="finalists must be a whole number of at least 0"):
+        solve_views(policy, points, views=4, finalists=-1)
+
+
 def test_greedy_and_sampling_over_views() -> None:
     points = instances(4, 12)
     best = solve_views(policy, points, views=9, decoder="greedy")

@@ -90,7 +90,14 @@ def test_speed_from_the_header_where_rows_have_no_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "decoder", ["greedy", "sample-5", "beam-7-views-3-improve-0.25", "beam-7-dominance-length-60"]
+    "decoder",
+    [
+        "greedy",
+        "sample-5",
+        "beam-7-views-3-improve-0.25",
+        "beam-7-dominance-length-60",
+        "beam-7-views-3-finalists-2",
+    ],
 )
 def test_labels_are_those_of_the_command(decoder: str) -> None:
     settings = parse_decoder(decoder)
@@ -98,6 +105,7 @@ def test_labels_are_those_of_the_command(decoder: str) -> None:
         "decoder": settings.decoder,
         "width": "" if settings.decoder == "greedy" else str(settings.width),
         "views": str(settings.views),
+        "finalists": str(settings.finalists or ""),
         "dominance": "yes" if settings.dominance else "",
         "length_weight": f"{settings.length_weight:g}" if settings.length_weight else "",
         "improve": f"{settings.improve:g}" if settings.improve else "",
@@ -116,7 +124,7 @@ def test_the_command_of_a_file_of_measurements(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     weights = tmp_path / "tiny.safetensors"
     save_weights(weights, Policy(PolicyConfig(hidden=8, heads=2, layers=1, neighbors=3, rbf=4)))
-    decoders = ["greedy", "beam-4-views-2-dominance-length-60-improve-0.01"]
+    decoders = ["greedy", "beam-4-views-3-finalists-2-dominance-length-60-improve-0.01"]
     solvers = ["fast-tsp:0.01"] if importlib.util.find_spec("fast_tsp") else []
     out = tmp_path / "e.csv"
     settings = [parse_decoder(each, limit=2) for each in decoders]

@@ -20,8 +20,11 @@ from georoutenet.evaluate.settings import Settings, parse_decoder
         ({"improve": -1.0}, "improve must be a number of seconds >= 0, got -1.0"),
         ({"improve": float("inf")}, "improve must be"),
         ({"decoder": "beam", "length_weight": -1.0}, "length_weight must be a number >= 0, got -1.0"),
-        ({"length_weight": 60.0}, "dominance and length_weight are of beams, the decoder is greedy"),
-        ({"decoder": "sample", "dominance": True}, "dominance and length_weight are of beams"),
+        ({"length_weight": 60.0}, "length_weight and finalists are of beams, the decoder is greedy"),
+        ({"decoder": "sample", "dominance": True}, "dominance, length_weight and finalists are of beams"),
+        ({"views": 8, "finalists": 2}, "finalists are of beams, the decoder is greedy"),
+        ({"decoder": "beam", "views": 4, "finalists": 4}, "4 finalists are not fewer than the views, 4"),
+        ({"decoder": "beam", "views": 4, "finalists": -1}, "finalists must be a whole number"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
@@ -47,6 +50,8 @@ def test_labels_tell_settings_apart() -> None:
         Settings(decoder="greedy", improve=2.0),
         Settings(decoder="beam", views=8, improve=0.05),
         Settings(decoder="beam", dominance=True),
+        Settings(decoder="beam", views=32, finalists=4),
+        Settings(decoder="beam", views=8, finalists=2, dominance=True, length_weight=60.0, improve=0.5),
         Settings(decoder="beam", views=32, dominance=True, length_weight=60.0, improve=0.5),
         Settings(decoder="beam", width=7, length_weight=0.25),
     ],

@@ -39,6 +39,14 @@ def evaluate(
     views: Annotated[
         int, typer.Option("--views", min=1, help="Rotated and reflected copies that share the width.")
     ] = 1,
+    finalists: Annotated[
+        int,
+        typer.Option(
+            "--finalists",
+            min=0,
+            help="A quarter of the beams looks at all views; the rest goes to so many with the best tours.",
+        ),
+    ] = 0,
     dominance: Annotated[
         bool,
         typer.Option(
@@ -102,6 +110,7 @@ def evaluate(
     others: dict[str, Any] = {
         "width": beam_width,
         "views": views,
+        "finalists": finalists,
         "dominance": dominance,
         "length_weight": length_weight,
     }

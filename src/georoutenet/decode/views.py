@@ -93,6 +93,7 @@ def solve_views(
     start: City = None,
     end: City = None,
     closed: bool = True,
+    finalists: int = 0,
     keep: int = 1,
     backend: Backend = "auto",
 ) -> Decoded:
@@ -102,6 +103,9 @@ def solve_views(
     sampling ``width`` is the total number of beams or samples of an instance, shared by its views (fewer
     views than ``views`` where ``width`` is smaller); greedy decodes one tour per view. ``batch`` views go
     through the network at a time, on ``device``.
+
+    With ``finalists`` the views of a beam get only a quarter of the width, and so many of them, those that
+    found the shortest tours, go through the network once more and share the rest.
     """
     if decoder not in get_args(Decoder):
         raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(get_args(Decoder))}")
@@ -112,7 +116,9 @@ def solve_views(
     costs = _costs(coordinates, instances, closed, torch.device(device))
     count = len(costs.coordinates)
     matrices = view_matrices(views, seed).to(costs.coordinates.device)
-    widths = [1] * views if decoder == "greedy" else shares(width, views)
+    finalists = whole("finalists", finalists, least=0) if decoder == "beam" else 0
+    reserved = width - max(width // 4, min(views, width)) if 0 < finalists < views else 0
+    widths = [1] * views if decoder == "greedy" else shares(width - reserved, views)
 
     def decode(instance: Tensor, view: Tensor, share: int, first: int) -> Decoded:
         """One network call: pairs of instance and view, all of one share of the width."""
@@ -136,16 +142,27 @@ def solve_views(
             found = sample(scores, share, seed=seed + first, temperature=temperature, **where)
         return cheapest(found.tours, found.log_probabilities, own, keep)
 
-    parts: list[Decoded] = []
-    for share in sorted(set(widths), reverse=True):  # wider views come first in number, too
-        ids = torch.tensor([view for view, one in enumerate(widths) if one == share])
-        instance = torch.arange(count).repeat_interleave(len(ids))
-        view = ids.repeat(count)
-        found = [
-            decode(instance[low : low + batch], view[low : low + batch], share, low)
-            for low in range(0, len(instance), batch)
-        ]
-        parts.append(_grouped(stacked(found), count))
+    def sweep(chosen: Tensor, shares_of_chosen: list[int]) -> list[Decoded]:
+        """Decode these views of each instance ``(B, V)``, each with its share, wider ones first."""
+        parts = []
+        for share in sorted(set(shares_of_chosen), reverse=True):
+            view = chosen[:, [place for place, one in enumerate(shares_of_chosen) if one == share]]
+            instance = torch.arange(count).repeat_interleave(view.shape[1])
+            view = view.flatten()
+            found = [
+                decode(instance[low : low + batch], view[low : low + batch], share, low)
+                for low in range(0, len(instance), batch)
+            ]
+            parts.append(_grouped(stacked(found), count))
+        return parts
+
+    parts = sweep(torch.arange(len(widths)).expand(count, -1), widths)
+    if reserved:
+        counts = [widths.count(share) for share in sorted(set(widths), reverse=True)]
+        best = [_lengths_by_view(part, count) for part, count in zip(parts, counts, strict=True)]
+        order = torch.sort(torch.cat(best, dim=1), dim=1, stable=True).indices.cpu()
+        last = shares(reserved, finalists)
+        parts += sweep(order[:, : len(last)], last)
     return _best(parts, keep)
 
 
@@ -185,6 +202,12 @@ def _grouped(decoded: Decoded, count: int) -> Decoded:
         decoded.log_probabilities.reshape(count, -1),
         decoded.lengths.reshape(count, -1),
     )
+
+
+def _lengths_by_view(decoded: Decoded, views: int) -> Tensor:
+    """The cheapest length of each of so many views ``(B, V)``."""
+    assert decoded.lengths is not None
+    return decoded.lengths.unflatten(1, (views, -1)).amin(2)
 
 
 def _best(parts: list[Decoded], keep: int) -> Decoded:

@@ -166,6 +166,7 @@ class BatchSolver:
                 views=settings.views,
                 decoder=settings.decoder,  # type: ignore[arg-type]  # checked by Settings
                 width=settings.width,
+                finalists=settings.finalists,
                 dominance=settings.dominance,
                 length_weight=settings.length_weight,
                 seed=settings.seed,

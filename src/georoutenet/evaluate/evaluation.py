@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 RESULT_KEYS = (
     *("sha256", "set", "instances", "decoder", "width", "views"),
-    *("dominance", "length_weight", "improve", "seed", "statistics", "candidates", "precision"),
+    *("finalists", "dominance", "length_weight", "improve", "seed", "statistics", "candidates", "precision"),
 )
 """What decides the tours: files that differ in one of these hold different results."""
 
@@ -158,6 +158,7 @@ def result_header(
         "decoder": settings.decoder,
         "width": "" if settings.decoder == "greedy" else str(settings.width),
         "views": str(settings.views),
+        "finalists": str(settings.finalists or ""),
         "dominance": "yes" if settings.dominance else "",
         "length_weight": f"{settings.length_weight:g}" if settings.length_weight else "",
         "improve": f"{settings.improve:g}" if settings.improve else "",

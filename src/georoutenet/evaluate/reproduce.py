@@ -38,6 +38,8 @@ def decoder_label(header: dict[str, str]) -> str:
     parts = [header["decoder"]] + ([header["width"]] if header["width"] else [])
     if header.get("views", "1") != "1":
         parts += ["views", header["views"]]
+    if header.get("finalists"):
+        parts += ["finalists", header["finalists"]]
     if header.get("dominance"):
         parts += ["dominance"]
     if header.get("length_weight"):
@@ -106,8 +108,10 @@ def _label(decoder: str) -> str:
         words = part.split()
         if words[0] in ("dominance", "length"):
             label += "-" + "-".join(words)
+        elif words[-1] in ("views", "finalists"):
+            label += f"-{words[-1]}-{words[0]}"
         else:
-            label += f"-views-{words[0]}" if words[-1] == "views" else f"-improve-{words[0]}"
+            label += f"-improve-{words[0]}"
     return label
 
 

@@ -26,6 +26,8 @@ class Settings:
     """Beams or samples of an instance, all views together; greedy has none."""
     views: int = 1
     """1: the instance as it is. More: rotated and reflected copies share the width."""
+    finalists: int = 0
+    """So many of the views share most of a beam's width, after a first look at all; 0: all share it."""
     dominance: bool = False
     """Of beams with the same first city, visited set and last city keep the shortest; not in the paper."""
     length_weight: float = 0.0
@@ -55,20 +57,26 @@ class Settings:
         for name in ("width", "views", "candidates", "limit", "batch"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
-        whole("seed", self.seed, least=0)
+        for name in ("seed", "finalists"):
+            whole(name, getattr(self, name), least=0)
         for name, what in (("improve", "a number of seconds"), ("length_weight", "a number")):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f"{name} must be {what} >= 0, got {getattr(self, name)}")
-        if self.decoder != "beam" and (self.dominance or self.length_weight):
-            raise InputError(f"dominance and length_weight are of beams, the decoder is {self.decoder}")
+        if self.decoder != "beam" and (self.dominance or self.length_weight or self.finalists):
+            of_beams = "dominance, length_weight and finalists"
+            raise InputError(f"{of_beams} are of beams, the decoder is {self.decoder}")
+        if self.finalists and self.finalists >= self.views:
+            raise InputError(f"{self.finalists} finalists are not fewer than the views, {self.views}")
 
     @property
     def decoder_label(self) -> str:
-        """``greedy``, ``beam-1000``, ``beam-9-views-8-dominance-length-60-improve-0.1``: what
+        """``greedy``, ``beam-1000``, ``beam-9-views-8-finalists-2-dominance-length-60-improve-0.1``: what
         ``parse_decoder`` reads."""
         parts = [self.decoder if self.decoder == "greedy" else f"{self.decoder}-{self.width}"]
         if self.views > 1:
             parts.append(f"views-{self.views}")
+        if self.finalists:
+            parts.append(f"finalists-{self.finalists}")
         if self.dominance:
             parts.append("dominance")
         if self.length_weight:
@@ -94,7 +102,8 @@ class Settings:
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _DECODER = re.compile(
-    rf"([a-z]+)(?:-(\d+))?(?:-views-(\d+))?(-dominance)?(?:-length-{_NUMBER})?(?:-improve-{_NUMBER})?"
+    r"([a-z]+)(?:-(\d+))?(?:-views-(\d+))?(?:-finalists-(\d+))?(-dominance)?"
+    rf"(?:-length-{_NUMBER})?(?:-improve-{_NUMBER})?"
 )
 
 
@@ -106,9 +115,9 @@ def parse_decoder(text: str, **others: Any) -> Settings:
             f"unknown decoder {text!r}; they are written like greedy, beam-100, sample-64, "
             "beam-1000-views-8, beam-1000-dominance-length-60, beam-1000-improve-0.1"
         )
-    said = {"width": match[2], "views": match[3]}
+    said = {"width": match[2], "views": match[3], "finalists": match[4]}
     numbers = {name: int(value) for name, value in said.items() if value is not None}
-    weights = {"length_weight": match[5], "improve": match[6]}
+    weights = {"length_weight": match[6], "improve": match[7]}
     given = {name: float(value) for name, value in weights.items() if value is not None}
-    dominance = {"dominance": True} if match[4] else {}
+    dominance = {"dominance": True} if match[5] else {}
     return Settings(**{**others, "decoder": match[1], **numbers, **dominance, **given})

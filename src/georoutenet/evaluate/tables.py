@@ -156,6 +156,8 @@ def decoder_name(header: dict[str, str]) -> str:
     name = header["decoder"].capitalize() + (f"-{header['width']}" if header["width"] else "")
     if header.get("views", "1") != "1":
         name += f", {header['views']} views"
+    if header.get("finalists"):
+        name += f", {header['finalists']} finalists"
     if header.get("dominance"):
         name += ", dominance"
     if header.get("length_weight"):

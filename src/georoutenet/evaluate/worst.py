@@ -52,6 +52,7 @@ def solve_again(results: Results, name: str, *, weights: str | Path | None = Non
         decoder=header["decoder"],
         width=int(header["width"] or 1),
         views=int(header.get("views", "1")),
+        finalists=int(header.get("finalists") or 0),
         dominance=bool(header.get("dominance")),
         length_weight=float(header.get("length_weight") or 0.0),
         improve=float(header.get("improve") or 0.0),
