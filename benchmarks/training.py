@@ -103,10 +103,11 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
         is_ours = node_layer_cuda.fits(recipe.policy, states)
     else:
         is_ours = nar4tsp_layer_cuda.fits(states, recipe.policy.heads)
-    if not is_ours:
-        return "triton"
-    name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
-    return f"{name}, states made again" if recipe.recompute else name
+    name = "triton"
+    if is_ours:
+        name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
+    again = recipe.recompute and recipe.policy.encoder == "georoutenet"
+    return f"{name}, states made again" if again else name
 
 
 def measure(

@@ -464,6 +464,17 @@ def test_likely_edges_are_softmax_of_the_scores() -> None:
             assert (np.diff(found.probabilities, axis=1) <= 0).all()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str) -> None:
+    plan = neural.make_plan(50, improve=False, device=device)
+    decoder = (plan.decoder, plan.views, plan.width, plan.dominance, neural.LENGTH_WEIGHT)
+    assert decoder == (
+        "beam",
+        *(RECOMMENDED[key] for key in ("views", "width", "dominance", "length_weight")),
+    )
+    assert not neural.make_plan(50, decoder="beam", device=device).dominance  # the paper's
+
+
 def test_another_view_is_begun_only_while_there_is_time() -> None:
     policy, instance = load_policy("georoutenet-50"), random_instance(20)
     plan = neural.make_plan(20, views=5, beam_width=10)

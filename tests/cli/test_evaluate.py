@@ -67,10 +67,14 @@ def test_evaluate_with_all_options(weights: Path) -> None:
     assert ", improve 0.0" in done.stdout
 
 
-def test_many_sets_and_decoders_in_one_command(weights: Path) -> None:
+def test_many_sets_and_decoders_in_one_command(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    forward = Policy.forward
+    monkeypatch.setattr(Policy, "forward", lambda *a, **k: calls.append(1) or forward(*a, **k))
     options = ("--set", "test20,ring50", "--decoder", "greedy,beam-4", "--limit", 2, "--device", "cpu")
     done = run("evaluate", weights, *options, "--out", "here")
     assert done.exit_code == 0, done.output
+    assert len(calls) == 2 * (2 + 1)  # a set: a batch for both decoders, and warming up for each
     names = {
         f"{name}-{each}-first-2.csv.gz" for name in ("test20", "ring50") for each in ("greedy", "beam-4")
     }

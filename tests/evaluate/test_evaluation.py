@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,20 @@ def test_decoders_share_scores(weights: Path) -> None:
         np.testing.assert_array_equal(shared.lengths, alone.lengths)
         assert all(row.seconds > row.network_seconds > 0 for row in shared.rows)
         if number in (1, 2, 3):
-            assert not calls
+            assert calls == [1]  # warming up
+        else:
+            assert len(calls) > 1
+
+
+def test_warming_up_is_not_remembered(weights: Path) -> None:
+    policy, memory = load_policy(weights), Memory()
+    naps = iter([0.3])
+    policy.register_forward_pre_hook(lambda *_: time.sleep(next(naps, 0.0)))
+    settings = Settings(limit=2, batch=1)
+    results = evaluate(
+        weights, "test20", weights.parent / "m.csv", settings, device="cpu", policy=policy, memory=memory
+    )
+    assert results.network_seconds.max() < 0.3
 
 
 def test_a_full_memory_takes_no_more() -> None:

@@ -25,6 +25,7 @@ from georoutenet.evaluate.settings import Settings, parse_decoder
         ({"views": 8, "finalists": 2}, "finalists are of beams, the decoder is greedy"),
         ({"decoder": "beam", "views": 4, "finalists": 4}, "4 finalists are not fewer than the views, 4"),
         ({"decoder": "beam", "views": 4, "finalists": -1}, "finalists must be a whole number"),
+        ({"decoder": "beam", "width": 8, "views": 8, "finalists": 2}, "8 beams in 8 views leave none"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], message: str) -> None:

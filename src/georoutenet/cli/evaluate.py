@@ -44,7 +44,7 @@ def evaluate(
         typer.Option(
             "--finalists",
             min=0,
-            help="A quarter of the beams looks at all views; the rest goes to so many with the best tours.",
+            help="A quarter of the beams looks at all views; so many of them, the best, share the rest.",
         ),
     ] = 0,
     dominance: Annotated[
@@ -128,14 +128,17 @@ def evaluate(
             )
     for name in dict.fromkeys(name for name, _ in tasks):
         next(iter(dataset(name).instances()))  # TSPLIB may not be there: say so now, not after an hour
-    policy = load_policy(weights, choose_device(device))
+    place = choose_device(device)
+    policy = load_policy(weights, place)
     # On a CPU the network is most of the time, and several decoders read the same scores.
-    shared = len(settings) > 1 and choose_device(device).type == "cpu"
+    shared = len(settings) > 1 and place.type == "cpu"
     failed = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for set_name, each in tasks:
         if each is settings[0]:  # of the next set
             memory = Memory() if shared else None
+        if memory is not None and each is settings[-1]:
+            memory.left = 0  # nobody comes after it
         path = out if out is not None and as_file else default_file(weights, set_name, each, out)
         there = path.exists() and not fresh
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

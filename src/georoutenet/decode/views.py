@@ -104,8 +104,9 @@ def solve_views(
     views than ``views`` where ``width`` is smaller); greedy decodes one tour per view. ``batch`` views go
     through the network at a time, on ``device``.
 
-    With ``finalists`` the views of a beam get only a quarter of the width, and so many of them, those that
-    found the shortest tours, go through the network once more and share the rest.
+    With ``finalists`` the views of a beam get only a quarter of the width (a beam each at least), and so many
+    of them, those that found the shortest tours, go through the network once more and share the rest; a tour
+    may then be found twice.
     """
     if decoder not in get_args(Decoder):
         raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(get_args(Decoder))}")

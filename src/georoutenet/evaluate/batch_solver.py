@@ -128,6 +128,7 @@ class BatchSolver:
 
     def warm_up(self, problems: Problems, batches: Sequence[tuple[int, int]]) -> None:
         """Compile what the batches need, by solving some instances of each size on a GPU and one on a CPU."""
+        memory, self.memory = self.memory, None  # the time of scores that compile does not count
         on_cpu = self.device.type == "cpu"
         some = 1 if on_cpu else WARM_UP if len(batches) == 1 else BATCH
         sizes: set[int] = set()
@@ -135,6 +136,7 @@ class BatchSolver:
             if problems.sizes[low] not in sizes:
                 sizes.add(problems.sizes[low])
                 self._decode(problems.take(low, min(high, low + some)))
+        self.memory = memory
         if self.settings.improve:
             compile_kernels()
 

@@ -105,9 +105,10 @@ than the optimum.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
 One command per line makes the files that the tables read; `georoutenet tables results` then makes this
-page and its pictures. *Minutes* were spent solving on the machine named; an empty cell was not
-measured. TSPLIB has to be there (`georoutenet data tsplib`). Weights that are not packaged are given as
-a path.""".splitlines()
+page and its pictures. *Minutes* were spent solving on the machine named, the network's for each decoder,
+also where they shared it; an empty cell was not measured. TSPLIB has to be there (`georoutenet data
+tsplib`). Weights that are not packaged are given as a path; those called `paper-...` are in
+`research/weights`.""".splitlines()
 
 _ABOUT_FILES = """\
 Weights by the first digits of their SHA-256. Instances/s count network, decoding and search, not

@@ -216,7 +216,7 @@ class PartialResults:
         except InputError as error:
             raise InputError(f"{error}; --fresh starts again") from None
         for key in {**old.header, **self.header}:
-            there, here = old.header.get(key), self.header.get(key)
+            there, here = old.header.get(key, ""), self.header.get(key, "")
             if key != "date" and there != here:
                 raise InputError(
                     f"{self.partial} was begun with other settings ({key}: {there} there, {here} here); "

@@ -67,6 +67,8 @@ class Settings:
             raise InputError(f"{of_beams} are of beams, the decoder is {self.decoder}")
         if self.finalists and self.finalists >= self.views:
             raise InputError(f"{self.finalists} finalists are not fewer than the views, {self.views}")
+        if self.finalists and self.width <= self.views:
+            raise InputError(f"{self.width} beams in {self.views} views leave none for finalists")
 
     @property
     def decoder_label(self) -> str:
@@ -113,7 +115,7 @@ def parse_decoder(text: str, **others: Any) -> Settings:
     if match is None or (match[1] == "greedy" and match[2]):
         raise InputError(
             f"unknown decoder {text!r}; they are written like greedy, beam-100, sample-64, "
-            "beam-1000-views-8, beam-1000-dominance-length-60, beam-1000-improve-0.1"
+            "beam-1000-views-8, beam-1000-views-8-finalists-2-dominance-length-60, beam-1000-improve-0.1"
         )
     said = {"width": match[2], "views": match[3], "finalists": match[4]}
     numbers = {name: int(value) for name, value in said.items() if value is not None}

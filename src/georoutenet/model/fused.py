@@ -280,13 +280,13 @@ def _all_pairs(
 ) -> tuple[Tensor, Tensor]:
     tower, s, history = ahead.tower, ahead.s, [ahead.first]
     wait_for(ahead.has_bases, distance)
-    make = partial(embed, net, distance, ahead.bases, dtype, use)
-    e = make()  # (B, n, n, d)
+    e = embed(net, distance, ahead.bases, dtype, use)  # (B, n, n, d)
+    make = partial(embed, net, distance, ahead.bases, dtype, use) if recompute else None
     wait_for(ahead.has_queries, distance)
     q, k, v = ahead.queries
     for number, layer in enumerate(net.layers):
         is_last = layer is net.layers[-1]
-        again = MadeAgain(e, make) if recompute and number % 2 == 0 else None
+        again = MadeAgain(e, make) if make and number % 2 == 0 else None
         with again.hooks() if again else nullcontext():
             values, edges, e = use.attention(
                 q,
@@ -315,9 +315,9 @@ def _all_pairs(
             history.append(h)
         if not is_last:
             q, k, v = following
-        make = partial(update, layer, e, source, target, use)
+        make = partial(update, layer, e, source, target, use) if recompute else None
         with again.hooks() if again else nullcontext():
-            e = make()
+            e = update(layer, e, source, target, use)
     scores = logits(net, e, use)
     rejoin(s)
     return s, scores
