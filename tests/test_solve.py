@@ -77,7 +77,7 @@ def test_the_neural_tour_is_the_decoder_s() -> None:
     """Without local search: the recommended settings, and exactly what they give; by name the plain beam."""
     instance = random_instance(40, 3)
     result = grn.solve(instance, improve=False)
-    policy = load_policy("georoutenet-50")
+    policy = load_policy("georoutenet")
     expected = solve_views(policy, instances=[instance], **RECOMMENDED)
     assert expected.lengths is not None
     assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
