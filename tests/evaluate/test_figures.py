@@ -120,15 +120,16 @@ def test_the_grid_has_every_set_and_shows_what_is_missing(tmp_path: object) -> N
     cells = [
         cell("test20", 0.5),
         cell("clustered200", 12.34),
-        cell("ring50", 1.0, decoder="Beam-1000, 8 views"),
+        cell("ring50", 9.0, decoder="Beam-7"),  # too few to be drawn
+        *(cell(name, 1.0, decoder="Beam-1000, 8 views") for name in ("test20", "test50", "grid50", "ring50")),
     ]
     figure = plot_grid([*cells, cell("val50", 7.0)])
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == ["Greedy", "Beam-100", "Beam-1000", "Beam-1000, 8 views"]
     greedy, empty, _, views = figure.axes[:4]
     assert texts(greedy) == ["0.50", "12.3"]
-    assert texts(views) == ["1.00"]
-    for ax, measured in ((greedy, 2), (empty, 0), (views, 1)):
+    assert texts(views) == ["1.00"] * 4
+    for ax, measured in ((greedy, 2), (empty, 0), (views, 4)):
         hatched = [patch for patch in ax.patches if patch.get_hatch()]
         assert len(ax.patches) == 18
         assert len(hatched) == 18 - measured
@@ -179,7 +180,8 @@ def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
 
 def test_which_pictures_there_are() -> None:
     assert list(figure_names([], [])) == ["results-interaction"]
-    cells = [cell("val50", 1.0, weights="other"), cell("ring50", 1.0)]
+    cells = [cell(name, 1.0, weights="other") for name in ("val50", "test50", "test100", "ring50")]
+    cells += [cell(name, 1.0) for name in ("test20", "test50", "test100", "ring50")]
     names = figure_names(cells, [measurement()])
     assert list(names) == ["results-interaction", "results-grid-mine", "results-size-mine", "results-time"]
     titles = [make_figure(name, cells, [measurement()]).axes[0].get_title() for name in names]

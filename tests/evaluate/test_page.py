@@ -38,7 +38,11 @@ def test_random_sets(tmp_path: Path) -> None:
     assert f"| clustered50 | 1,000 |  |  |  | {interval} |" in lines
     assert "| grid50 | 1,000 |  |  |  |  |" in lines  # not measured
     assert any(", 2 threads | float32 |  |  | 2.0 | 50 | 25 |" in line for line in section(lines, "Files"))
-    assert "![Gap of tiny by distribution and size, for each decoder](images/results-grid-tiny.png)" in lines
+    picture = "![Gap of tiny by distribution and size, for each decoder](images/results-grid-tiny.png)"
+    assert picture not in lines  # of one set
+    for name in ("test20", "grid50", "ring50"):
+        write_results(tmp_path / "a" / f"{name}.csv.gz", random_set(name))
+    assert picture in page(tmp_path)
 
 
 def test_what_is_not_measured_is_empty_beside_the_paper(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ MARKERS = "os^DvP*Xhp<>"
 GRAY = "#666666"
 PAPER_SETS = ("val50", "diag100", "tsplib27")
 SIZES = sorted({n for sizes in SHIFT.values() for n in sizes})
+SEVERAL = 4
+"""On so many sets of the grid a model, or a decoder that the paper lacks, was measured if it is drawn."""
 
 
 def figure_names(cells: Sequence[Cell], measured: Sequence[Measurement]) -> dict[str, str]:
@@ -56,9 +58,10 @@ def make_figure(name: str, cells: Sequence[Cell], measured: Sequence[Measurement
 
 
 def shifted(cells: Sequence[Cell]) -> list[str]:
-    """Weights that were measured on a set of the grid."""
+    """Weights that were measured on several sets of the grid."""
     sets = {name for sizes in SHIFT.values() for name in sizes.values()}
-    return sorted({cell.weights for cell in cells if cell.set in sets})
+    pairs = {(cell.weights, cell.set) for cell in cells if cell.set in sets}
+    return sorted(name for name, count in Counter(name for name, _ in pairs).items() if count >= SEVERAL)
 
 
 def research_weights(cells: Sequence[Cell]) -> dict[str, str]:
@@ -121,7 +124,8 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
     from matplotlib.ticker import LogLocator
 
     sets = {name for sizes in SHIFT.values() for name in sizes.values()}
-    decoders = _decoders([cell for cell in cells if cell.set in sets])
+    measured = Counter(cell.decoder for cell in cells if cell.set in sets)
+    decoders = [name for name in _decoders(cells) if name in DECODERS or measured[name] >= SEVERAL]
     columns = min(2, len(decoders))
     rows = math.ceil(len(decoders) / columns)
     figure, grid = _figure(rows, columns, (4.6, 3.0))
