@@ -9,6 +9,7 @@ from typing import NamedTuple
 from georoutenet.evaluate.datasets import DATASETS, dataset
 from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement
 from georoutenet.evaluate.results import Results
+from georoutenet.evaluate.settings import settings_of
 from georoutenet.evaluate.tables import BATCH_STATISTICS, Folder, papers_decoder
 
 
@@ -35,18 +36,7 @@ def on_gpu(device: str) -> bool:
 
 def decoder_label(header: dict[str, str]) -> str:
     """The decoder as ``georoutenet evaluate --decoder`` takes it."""
-    parts = [header["decoder"]] + ([header["width"]] if header["width"] else [])
-    if header.get("views", "1") != "1":
-        parts += ["views", header["views"]]
-    if header.get("finalists"):
-        parts += ["finalists", header["finalists"]]
-    if header.get("dominance"):
-        parts += ["dominance"]
-    if header.get("length_weight"):
-        parts += ["length", header["length_weight"]]
-    if header.get("improve"):
-        parts += ["improve", header["improve"]]
-    return "-".join(parts)
+    return settings_of(header).decoder_label
 
 
 def commands(folder: Folder) -> list[Command]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -123,3 +124,21 @@ def parse_decoder(text: str, **others: Any) -> Settings:
     given = {name: float(value) for name, value in weights.items() if value is not None}
     dominance = {"dominance": True} if match[5] else {}
     return Settings(**{**others, "decoder": match[1], **numbers, **dominance, **given})
+
+
+def settings_of(header: Mapping[str, str]) -> Settings:
+    """The settings that a file of results was made with; older headers lack what was not there yet."""
+    return Settings(
+        decoder=header["decoder"],
+        width=int(header["width"] or Settings.width),
+        views=int(header.get("views", "1")),
+        finalists=int(header.get("finalists") or 0),
+        dominance=bool(header.get("dominance")),
+        length_weight=float(header.get("length_weight") or 0.0),
+        improve=float(header.get("improve") or 0.0),
+        statistics=header.get("statistics") or "frozen",
+        candidates=int(header["candidates"]) if header.get("candidates") else None,
+        precision=header.get("precision", "float32"),
+        seed=int(header.get("seed", "0")),
+        batch=int(header.get("batch", "1")),
+    )

@@ -15,7 +15,7 @@ from georoutenet.evaluate.batch_solver import BatchSolver, Problems, checked_len
 from georoutenet.evaluate.datasets import Dataset, dataset
 from georoutenet.evaluate.references import has_references, load_references
 from georoutenet.evaluate.results import Results
-from georoutenet.evaluate.settings import Settings
+from georoutenet.evaluate.settings import settings_of
 from georoutenet.evaluate.tables import decoder_name
 from georoutenet.improve import AnyOf, MaxTime, NoImprovement, improve
 from georoutenet.instance import Instance
@@ -48,20 +48,7 @@ def solve_again(results: Results, name: str, *, weights: str | Path | None = Non
     file = find_weights(given)
     if hashlib.sha256(file.read_bytes()).hexdigest() != header["sha256"]:
         raise InputError(f"{file} are not the weights of these results: their SHA-256 is {header['sha256']}")
-    settings = Settings(
-        decoder=header["decoder"],
-        width=int(header["width"] or 1),
-        views=int(header.get("views", "1")),
-        finalists=int(header.get("finalists") or 0),
-        dominance=bool(header.get("dominance")),
-        length_weight=float(header.get("length_weight") or 0.0),
-        improve=float(header.get("improve") or 0.0),
-        statistics=header.get("statistics") or "frozen",
-        candidates=int(header["candidates"]) if header.get("candidates") else None,
-        precision=header.get("precision", "float32"),
-        seed=int(header.get("seed", "0")),
-        batch=int(header.get("batch", "1")),
-    )
+    settings = settings_of(header)
     problems = Problems(dataset(header["set"]), None)
     index = _index(problems, name)
     low, high = index, index + 1
