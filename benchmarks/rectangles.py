@@ -2,7 +2,7 @@
 
     python benchmarks/rectangles.py --weights georoutenet-50,georoutenet
 
-Gaps are to fast-tsp's tours. One row for each instance in benchmarks/results/rectangles.csv, means on the screen.
+Gaps are to fast-tsp's tours. Prints means; benchmarks/results/rectangles.csv has a row for each instance.
 """
 
 from __future__ import annotations
