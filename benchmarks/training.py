@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--alone] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
+        [--memory] [--alone] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -13,9 +13,11 @@ import argparse
 import csv
 import datetime
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,6 +96,45 @@ def show_kernels(step: Step, most: int = 40) -> None:
         print(f"{kernel.self_device_time_total / 1000:8.3f} ms {kernel.count:5d} x {kernel.key[:100]}")
 
 
+def owners_at_peak(events: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Bytes by the line of this package that asked for them, when most were in use; from a trace of the
+    allocator's events."""
+    live: dict[int, tuple[int, str]] = {}
+    now = most = 0
+    at_peak: list[tuple[int, str]] = []
+    for event in events:
+        if event["action"] == "alloc":
+            ours = [frame for frame in event["frames"] if "georoutenet" in frame["filename"]]
+            owner = "PyTorch"
+            if ours:
+                owner = " < ".join(f"{Path(f['filename']).name}:{f['line']} {f['name']}" for f in ours[:2])
+            live[event["addr"]] = (event["size"], owner)
+            now += event["size"]
+            if now > most:
+                most, at_peak = now, list(live.values())
+        elif event["action"] == "free_requested":
+            now -= live.pop(event["addr"], (0, ""))[0]
+    owners: dict[str, int] = defaultdict(int)
+    for size, owner in at_peak:
+        owners[owner] += size
+    return dict(sorted(owners.items(), key=lambda item: -item[1]))
+
+
+def show_memory(step: Step, most: int = 40) -> None:
+    """What one uncaptured step holds when it holds most, beside what was there before."""
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
+    step()
+    torch.cuda.synchronize()
+    events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    owners = owners_at_peak(events)
+    print(f"{sum(owners.values()) / 2**20:9.1f} MiB at the peak")
+    for owner, size in list(owners.items())[:most]:
+        print(f"{size / 2**20:9.1f} MiB {owner}")
+
+
 def kernels_of(recipe: Recipe, device: torch.device) -> str:
     """What the edge states are computed in, besides compiled PyTorch."""
     if not recipe.fused or device.type != "cuda":
@@ -111,7 +152,13 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
 
 
 def measure(
-    name: str, recipe: Recipe, device: torch.device, seconds: float, *, profile: bool = False
+    name: str,
+    recipe: Recipe,
+    device: torch.device,
+    seconds: float,
+    *,
+    profile: bool = False,
+    memory: bool = False,
 ) -> dict[str, object]:
     policy = make_policy(recipe)
     state = State(policy, recipe, device)
@@ -121,6 +168,8 @@ def measure(
     plain()
     if profile and device.type == "cuda":
         show_kernels(plain)
+    if memory and device.type == "cuda":
+        show_memory(plain)
     whole: Callable[[], None] = CapturedStep(plain) if device.type == "cuda" and recipe.cuda_graph else plain
     synchronize(device)
     ready = time.perf_counter() - began
@@ -155,6 +204,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
+    parser.add_argument("--memory", action="store_true", help="also print what holds the memory at its peak")
     parser.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
     options = parser.parse_args()
     native.HOPPER = not options.alone
@@ -167,7 +217,7 @@ def main() -> None:
         recipe = recipe_from_dict({"precision": precision, **settings}, options.settings)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        row = measure(name, recipe, device, options.seconds, profile=options.profile)
+        row = measure(name, recipe, device, options.seconds, profile=options.profile, memory=options.memory)
         print("\n".join(f"{key:22s} {value}" for key, value in row.items()), end="\n\n", flush=True)
         is_new = not options.csv.exists()
         with open(options.csv, "a", newline="", encoding="utf-8") as file:

@@ -1,0 +1,117 @@
+"""Put trained weights into the package: a card that says where they come from and what they reach, and the
+results they reached, under the hash of the file that has the card.
+
+    python research/package.py georoutenet --weights runs/georoutenet/best.safetensors \\
+        --results evaluated/georoutenet --limited evaluated/limited --runs docs/runs/georoutenet \\
+        --description "..." --training-data "..." --selection "..."
+
+``--results`` holds what ``georoutenet evaluate --out`` wrote for the whole sets, and replaces
+``results/NAME``; ``--limited`` what it wrote for the first instances of some, and goes to ``--runs``. Stages
+of training that are on the card of the weights packaged before stay on it, unless ``--from-scratch``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from georoutenet.evaluate.results import Results, read_results, write_results
+from georoutenet.evaluate.settings import settings_of
+from georoutenet.model.weights import PACKAGED, load_policy, read_card, save_weights
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_folder(folder: Path | None, sha256: str) -> dict[str, Results]:
+    """The results in a folder, all of one file of weights, by name."""
+    found = {}
+    for path in sorted(folder.glob("*.csv*")) if folder else []:
+        if path.suffix != ".partial":
+            found[path.name] = read_results(path)
+            if found[path.name].header["sha256"] != sha256:
+                raise SystemExit(f"{path} is of other weights")
+    return found
+
+
+def metrics(results: dict[str, Results]) -> dict[str, dict[str, dict[str, float]]]:
+    """Mean length and gap by set and decoder."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for each in results.values():
+        table.setdefault(each.header["set"], {})[settings_of(each.header).label] = {
+            "mean_length": round(float(each.lengths.mean()), 6),
+            "gap_percent": round(float(each.gaps.mean()), 4),
+            "instances": len(each),
+        }
+    return table
+
+
+def stages_of(card: dict[str, Any]) -> list[dict[str, Any]]:
+    if "stages" in card:
+        return list(card["stages"])
+    seconds = card.get("training_seconds", 60 * card.get("training_minutes", 0))
+    return [
+        {
+            "instances": card["instances"],
+            "seconds": round(seconds, 1),
+            "budget_seconds": card["recipe"]["budget_seconds"],
+            "commit": card["commit"],
+        }
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name")
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--limited", type=Path)
+    parser.add_argument("--runs", type=Path, help="where the limited results go")
+    parser.add_argument("--from-scratch", action="store_true")
+    for text in ("description", "training-data", "selection"):
+        parser.add_argument(f"--{text}", required=True)
+    options = parser.parse_args()
+
+    evaluated, target = digest(options.weights), PACKAGED / f"{options.name}.safetensors"
+    whole, limited = (read_folder(each, evaluated) for each in (options.results, options.limited))
+    card = read_card(options.weights)[1]
+    before = [] if options.from_scratch or not target.exists() else stages_of(read_card(target)[1])
+    stages = [*before, *stages_of(card)]
+    texts = {key: getattr(options, key) for key in ("description", "training_data", "selection")}
+    kept = ("recipe", "device", "seed", "commit", "date", "versions")
+    totals = {
+        "stages": stages,
+        "instances": sum(stage["instances"] for stage in stages),
+        "training_minutes": round(sum(stage["seconds"] for stage in stages) / 60, 1),
+    }
+    from_training = {key: card[key] for key in kept if key in card}
+    policy = load_policy(options.weights)
+    save_weights(target, policy, {**texts, **totals, **from_training, "metrics": metrics(whole)})
+
+    changes = {
+        "weights": options.name,
+        "sha256": digest(target),
+        "training_instances": str(totals["instances"]),
+        "note": f"evaluated from a file with sha256 {evaluated}: the same tensors, with another card",
+    }
+    folder = RESULTS / options.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for results, where in ((whole, folder), (limited, options.runs)):
+        for name, each in results.items():
+            write_results(where / name, Results({**each.header, **changes}, each.rows))
+    for old in sorted(folder.glob("*.csv*")):
+        if old.name not in whole:
+            print(f"{old} is of the weights before: removed")
+            old.unlink()
+    print(f"{target}: {totals['instances']:,} instances in {totals['training_minutes']} minutes")
+
+
+if __name__ == "__main__":
+    main()
