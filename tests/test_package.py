@@ -1,0 +1,125 @@
+"""``research/package.py``: trained weights go into the package with a card and their results."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from georoutenet.evaluate.results import Results, Row, read_results, write_results
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.policy import Policy
+from georoutenet.model.weights import load_policy, read_card, save_weights
+
+SCRIPT = Path(__file__).parent.parent / "research" / "package.py"
+CARD = {
+    "recipe": {"budget_seconds": 60.0},
+    "instances": 1_000,
+    "training_seconds": 30.0,
+    "commit": "abc",
+    "seed": 1,
+}
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("package_script", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in ("PACKAGED", "RESULTS"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(module, name, tmp_path / name)
+    return module
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    torch.manual_seed(3)
+    path = tmp_path / "best.safetensors"
+    save_weights(path, Policy(PolicyConfig(hidden=16, heads=2, layers=1, rbf=4)), CARD)
+    return path
+
+
+def evaluated(folder: Path, weights: Path, **other: str) -> None:
+    header = {
+        "weights": "best",
+        "sha256": sha256(weights),
+        "set": "test20",
+        "decoder": "beam",
+        "width": "100",
+    }
+    rows = [Row("test20-0", 20, 4.0, 4.0), Row("test20-1", 20, 4.2, 4.0)]
+    folder.mkdir(exist_ok=True)
+    write_results(folder / "test20-beam-100.csv.gz", Results({**header, **other}, rows))
+
+
+def package(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> None:
+    texts = ("--description", "d", "--training-data", "t", "--selection", "s")
+    monkeypatch.setattr(sys, "argv", ["package.py", "tiny", *map(str, arguments), *texts])
+    script.main()
+
+
+def test_card_and_results_belong_to_the_packaged_file(
+    script: ModuleType, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = script.RESULTS / "tiny" / "test50-greedy.csv"
+    old.parent.mkdir()
+    old.write_text("of other weights")
+    evaluated(tmp_path / "whole", trained)
+    evaluated(tmp_path / "limited", trained)
+    (tmp_path / "runs").mkdir()
+    where = ("--limited", tmp_path / "limited", "--runs", tmp_path / "runs")
+    package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole", *where)
+
+    made = script.PACKAGED / "tiny.safetensors"
+    _, card = read_card(made)
+    assert card["metrics"] == {
+        "test20": {"beam-100": {"mean_length": 4.1, "gap_percent": 2.5, "instances": 2}}
+    }
+    assert (card["instances"], card["training_minutes"], card["description"]) == (1_000, 0.5, "d")
+    for name, value in load_policy(trained).state_dict().items():
+        assert torch.equal(value, load_policy(made).state_dict()[name])
+    assert not old.exists()
+    for path in (
+        script.RESULTS / "tiny" / "test20-beam-100.csv.gz",
+        tmp_path / "runs/test20-beam-100.csv.gz",
+    ):
+        header = read_results(path).header
+        assert (header["weights"], header["sha256"], header["training_instances"]) == (
+            "tiny",
+            sha256(made),
+            "1000",
+        )
+        assert sha256(trained) in header["note"]
+
+
+def test_stages_add_up(
+    script: ModuleType, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(tmp_path / "whole", trained)
+    for _ in range(2):
+        package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole")
+    _, card = read_card(script.PACKAGED / "tiny.safetensors")
+    assert [stage["instances"] for stage in card["stages"]] == [1_000, 1_000]
+    assert (card["instances"], card["training_minutes"]) == (2_000, 1.0)
+
+
+def test_results_of_other_weights_are_refused(
+    script: ModuleType, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(tmp_path / "whole", trained, sha256="0" * 64)
+    with pytest.raises(SystemExit, match="is of other weights"):
+        package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole")
+    assert not list(script.PACKAGED.iterdir())
