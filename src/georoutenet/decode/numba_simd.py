@@ -173,29 +173,34 @@ def first_largest(typing: Any, row: Any, bits: Any, n: Any) -> Any:
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
         row, bits, n = given
-        floor = _all(FLOOR, WIDE)
+        floor, none = _all(FLOOR, WIDE), _all(0, WIDE, _I32)
         best = cgutils.alloca_once_value(b, floor)
-        odd = cgutils.alloca_once_value(b, _all(0, WIDE, _I1))
+        found = cgutils.alloca_once_value(b, none)  # the block of each lane's largest score
+        total = cgutils.alloca_once_value(b, _all(0.0, WIDE))
 
         def look(first: Any) -> None:
             x = b.select(_opened(b, bits, first, WIDE), _load(b, row, first, WIDE), floor)
-            b.store(_larger(b, x, b.load(best)), best)
-            b.store(b.or_(b.load(odd), b.fcmp_unordered("uno", x, x)), odd)
+            above = b.fcmp_ordered(">", x, b.load(best))
+            b.store(b.select(above, x, b.load(best)), best)
+            b.store(b.select(above, _spread(b, b.trunc(first, _I32), WIDE), b.load(found)), found)
+            b.store(b.fadd(b.load(total), x), total)  # not a number if one of them is not
 
         _blocks(b, n, look)
         top = _reduced(b, b.load(best), lambda x, y: _larger(b, x, y))
-        tops = _spread(b, top, WIDE)
-        city = cgutils.alloca_once_value(b, _long(-1))
-
-        def find(first: Any) -> None:
-            same = b.fcmp_ordered("==", _load(b, row, first, WIDE), tops)
-            same = b.and_(same, _opened(b, bits, first, WIDE))
-            lowest = b.zext(b.cttz(b.bitcast(same, ir.IntType(WIDE)), ir.Constant(_I1, 0)), _I64)
-            b.store(b.select(_any(b, same), b.add(lowest, first), b.load(city)), city)
-
-        _blocks(b, n, find, down=True)
+        same = b.fcmp_ordered("==", b.load(best), _spread(b, top, WIDE))
+        word = b.bitcast(same, ir.IntType(WIDE))
+        lane = b.zext(b.cttz(word, ir.Constant(_I1, 0)), _I64)
+        block = b.load(b.gep(b.bitcast(found, _I32.as_pointer()), [lane]))
+        city = cgutils.alloca_once_value(b, b.add(b.zext(block, _I64), lane))
+        several = b.icmp_unsigned(">", b.ctpop(word), ir.Constant(word.type, 1))
+        with b.if_then(several, likely=False):
+            lanes = ir.Constant(ir.VectorType(_I32, WIDE), list(range(WIDE)))
+            places = b.select(same, b.add(b.load(found), lanes), _all(2**31 - 1, WIDE, _I32))
+            lowest = _reduced(b, places, lambda x, y: b.select(b.icmp_signed("<", x, y), x, y))
+            b.store(b.zext(lowest, _I64), city)
         clear = b.fcmp_ordered(">", top, ir.Constant(_F32, float(np.float32(FLOOR))))
-        clear = b.and_(clear, b.not_(_any(b, b.load(odd))))
+        odd = b.load(total)
+        clear = b.and_(clear, b.not_(_any(b, b.fcmp_unordered("uno", odd, odd))))
         return b.select(clear, b.load(city), _long(-1))
 
     return types.int64(types.int64, types.int64, types.int64), generate
