@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--limited", type=Path)
     parser.add_argument("--runs", type=Path, help="where the limited results go")
     parser.add_argument("--from-scratch", action="store_true")
+    parser.add_argument("--commit", help="of the training, where its card does not know better")
     for text in ("description", "training-data", "selection"):
         parser.add_argument(f"--{text}", required=True)
     options = parser.parse_args()
@@ -82,6 +83,7 @@ def main() -> None:
     evaluated, target = digest(options.weights), PACKAGED / f"{options.name}.safetensors"
     whole, limited = (read_folder(each, evaluated) for each in (options.results, options.limited))
     card = read_card(options.weights)[1]
+    card["commit"] = options.commit or card["commit"]
     before = [] if options.from_scratch or not target.exists() else stages_of(read_card(target)[1])
     stages = [*before, *stages_of(card)]
     texts = {key: getattr(options, key) for key in ("description", "training_data", "selection")}

@@ -178,6 +178,13 @@ def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
     assert ticks == ["10 µs", "100 µs", "1 ms", "100 ms", "1 s", "10 s"]
 
 
+def test_time_leaves_out_recipes_of_the_paper_where_there_are_others() -> None:
+    papers = [measurement(weights="paper-nar4tsp-pg", gap=7.0), measurement(method="LKH-3", weights="")]
+    for measured, first in ((papers, "paper-nar4tsp-pg"), ([*papers, measurement()], "mine")):
+        labels = [text.get_text() for text in plot_time(measured).legends[0].get_texts()]
+        assert [label for label in labels if " on " in label] == [f"{first} on an abacus"]
+
+
 def test_which_pictures_there_are() -> None:
     assert list(figure_names([], [])) == ["results-interaction"]
     cells = [cell(name, 1.0, weights="other") for name in ("val50", "test50", "test100", "ring50")]
