@@ -96,7 +96,7 @@ def test_the_gains_of_single_moves_add_up(n: int) -> None:
     """Every city's move and every kick changes the length by exactly the gain it reports, undone or not."""
     instance = random_instance(n, 3, DistanceRule.EUC_2D)
     code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(x, y, nearest_neighbors(instance.coordinates, 8), np.arange(n), 0)
+    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(n), 0)
     length = tour_length(instance, state.tour)
     for look in range(4 * n):
         state.logged[0] = 0
@@ -110,7 +110,7 @@ def test_the_gains_of_single_moves_add_up(n: int) -> None:
 def test_the_best_tour_is_kept_while_the_search_goes_on_from_longer_ones() -> None:
     instance = random_instance(60, 3, DistanceRule.EUC_2D)
     code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(x, y, nearest_neighbors(instance.coordinates, 8), np.arange(60), 0)
+    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(60), 0)
     kernels.descend(state, code, 10**9, False)
     best = length = tour_length(instance, state.tour)
     state.excess[1] = 0.05 * length / 60 * 20
@@ -130,7 +130,7 @@ def test_the_best_tour_is_kept_while_the_search_goes_on_from_longer_ones() -> No
 def test_undo_restores_the_tour() -> None:
     instance = random_instance(100, 4)
     code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(x, y, nearest_neighbors(instance.coordinates, 8), np.arange(100), 0)
+    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(100), 0)
     before = state.tour.copy()
     kernels.kick(state, code, 20)
     kernels.descend(state, code, 30, True)
@@ -145,7 +145,7 @@ def test_the_log_never_overflows() -> None:
     instance = random_instance(3000, 4)
     code, x, y, _ = _kernel_coordinates(instance)
     start = np.random.default_rng(0).permutation(3000)
-    state = make_search(x, y, nearest_neighbors(instance.coordinates, 8), start, 0)
+    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), start, 0)
     kernels.descend(state, code, 10**9, True)
     assert kernels.LOG - 3 * kernels.DEPTH < state.logged[0] <= kernels.LOG
     assert state.ends[1] > 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from georoutenet.improve import MaxIterations, MaxTime, greedy_edge, improve, local_search, windows
+from georoutenet.improve import MaxIterations, MaxTime, greedy_edge, improve, kernels, local_search, windows
 from georoutenet.improve.local_search import make_search
 from georoutenet.improve.neighbors import nearest_neighbors
 from georoutenet.improve.path import Ends
@@ -27,7 +27,9 @@ def edges(order: np.ndarray) -> set[frozenset[int]]:
 def state_of(n: int, seed: int) -> Any:
     points = np.random.default_rng(seed).random((n, 2))
     tour = np.random.default_rng(seed + 1).permutation(n)
-    return make_search(points[:, 0], points[:, 1], nearest_neighbors(points, 5), tour, seed)
+    return make_search(
+        kernels.EUCLIDEAN, points[:, 0], points[:, 1], nearest_neighbors(points, 5), tour, seed
+    )
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (10, 3), (500, 30), (1000, 5000)])

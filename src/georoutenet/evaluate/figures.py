@@ -205,7 +205,7 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
 def plot_time(measured: Sequence[Measurement]) -> Figure:
     """Gap against time per instance: a panel per set, a color per model and device, a shape per settings.
 
-    Weights of the paper's recipes are left out where there are others: networks of a kind take as long.
+    Weights of the paper's recipes are left out where there are others, so that it can be read.
     """
     others = [each for each in measured if not each.weights.startswith("paper-")]
     measured = others if any(each.weights for each in others) else measured

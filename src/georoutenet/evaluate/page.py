@@ -101,7 +101,7 @@ wall-clock; *CPU s* is the processor time of the process in the same span, and i
 where other programs had the core; a search or solver with a time limit then got less done. The paper's
 models run Beam-1000 on its GPU in batches of 128 (1 on TSPLIB), its solvers one process per instance,
 over the whole set. On TSPLIB solvers see unrounded distances, so a proven tour may be a little longer
-than the optimum. The picture leaves out weights called `paper-...`: networks of a kind take as long.""".splitlines()
+than the optimum. The picture is without weights called `paper-...`, so that it can be read.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
 One command per line makes the files that the tables read; `georoutenet tables results` then makes this

@@ -43,6 +43,7 @@ Search = namedtuple(
         "x",  # (n,) float64; for GEO the latitude in radians
         "y",  # (n,) float64; for GEO the longitude in radians
         "neighbors",  # (n, k) int32, nearest first
+        "near",  # (n, k) float64, how far they are
         "tour",  # (n,) int32
         "position",  # (n,) int32
         "queue",  # (n,) int32, ring buffer of the cities to look at
@@ -115,6 +116,14 @@ def _choose_distance(rule, x, y, i, j):
 def distance(rule, x, y, i, j):
     """Distance of cities i and j. ``rule`` is a number, or ``(number, bound)`` where edges are fixed."""
     return _distance(rule, x, y, i, j)
+
+
+@njit(cache=True, nogil=True)
+def measure(rule, x, y, neighbors, near):
+    """Distances to the neighbors."""
+    for city in range(len(neighbors)):
+        for slot in range(neighbors.shape[1]):
+            near[city, slot] = distance(rule, x, y, city, np.int64(neighbors[city, slot]))
 
 
 @njit(cache=True, nogil=True)
@@ -219,16 +228,17 @@ def step(search, rule, level, t1, t2, forward, gain):
     Makes the first improving move and returns (its gain, -1). Otherwise makes the move that leaves the most
     gain open and returns (that gain, t6): the caller may go on from t1, t6. (0, -1) when there is neither.
     """
-    x, y, neighbors = search.x, search.y, search.neighbors
+    x, y, neighbors, near = search.x, search.y, search.neighbors, search.near
     n = len(x)
     best, best_kind = TOLERANCE, -1
     b3 = b4 = b5 = b6 = t2
-    for near in range(neighbors.shape[1]):
-        t3 = np.int64(neighbors[t2, near])
-        gain1 = gain - distance(rule, x, y, t2, t3)
+    after2, before2 = following(search, t2, True), following(search, t2, False)
+    for first in range(neighbors.shape[1]):
+        gain1 = gain - near[t2, first]
         if gain1 <= TOLERANCE:
             break
-        if t3 == t1 or t3 == following(search, t2, forward) or t3 == following(search, t2, not forward):
+        t3 = np.int64(neighbors[t2, first])
+        if t3 == after2 or t3 == before2:  # one of them is t1  # noqa: SIM109 (compiled code)
             continue
         rank3 = rank(search, t2, t3, forward)
         if min(rank3, n - rank3) > REACH:
@@ -244,12 +254,13 @@ def step(search, rule, level, t1, t2, forward, gain):
                     exchange(search, t1, t2, t4, t3)
                     touch(search, level, t1, t2, t3, t4, t1, t2)
                     return closed, -1
-            for far in range(neighbors.shape[1]):
-                t5 = np.int64(neighbors[t4, far])
-                gain3 = gain2 - distance(rule, x, y, t4, t5)
+            after4, before4 = following(search, t4, True), following(search, t4, False)
+            for second in range(neighbors.shape[1]):
+                gain3 = gain2 - near[t4, second]
                 if gain3 <= TOLERANCE:
                     break
-                if t5 == t3 or t5 == following(search, t4, True) or t5 == following(search, t4, False):
+                t5 = np.int64(neighbors[t4, second])
+                if t5 == after4 or t5 == before4:  # one of them is t3  # noqa: SIM109
                     continue
                 rank5 = rank(search, t2, t5, forward)
                 if min(rank5, n - rank5) > REACH:

@@ -123,7 +123,7 @@ class _Run:
         places = (
             len(x) - special
         )  # the cities at the ends of a path are in no window, and no kick begins there
-        self.state = state = make_search(x, y, neighbors, tour, seed, places)
+        self.state = state = make_search(rule, x, y, neighbors, tour, seed, places)
         if len(x) > WHOLE:
             self._search_windows(state, code, places, 0, seed)
             state.queue[:] = state.tour
@@ -151,9 +151,9 @@ class _Run:
             if len(window.cities) < windows.SMALLEST:
                 continue
             own = window.cities
-            part = make_search(x[own], y[own], window.neighbors, window.tour, seed)
-            part.random[0] = state.random[0]
             rule = (code, window.bound)
+            part = make_search(rule, x[own], y[own], window.neighbors, window.tour, seed)
+            part.random[0] = state.random[0]
             try:
                 self._descend(part, rule)
                 if sweep:
@@ -228,6 +228,7 @@ def _next_slice(count: int, took: float, left: float) -> int:
 
 
 def make_search(
+    rule: Any,
     x: NDArray[np.float64],
     y: NDArray[np.float64],
     neighbors: NDArray[np.int32],
@@ -239,13 +240,17 @@ def make_search(
     from georoutenet.improve import kernels
 
     n = len(x)
+    neighbors = np.ascontiguousarray(neighbors, dtype=np.int32)
+    near = np.empty(neighbors.shape)
+    kernels.measure(rule, x, y, neighbors, near)
     order = tour.astype(np.int32)
     position = np.empty(n, dtype=np.int32)
     position[order] = np.arange(n, dtype=np.int32)
     return kernels.Search(
         x=x,
         y=y,
-        neighbors=np.ascontiguousarray(neighbors, dtype=np.int32),
+        neighbors=neighbors,
+        near=near,
         tour=order,
         position=position,
         queue=order.copy(),
@@ -299,11 +304,12 @@ def compile_kernels(*, path: bool = False, large: bool = False) -> None:
 
     angles = np.arange(8) * (math.pi / 4)
     x, y = np.cos(angles), np.sin(angles)
-    state = make_search(x, y, nearest_neighbors(np.stack([x, y], axis=1), 5), np.arange(8), 0)
+    neighbors = nearest_neighbors(np.stack([x, y], axis=1), 5)
     rules: list[Any] = [kernels.EUCLIDEAN] if not path else []
     if path or large:
         rules.append((kernels.EUCLIDEAN, 6))
     for rule in rules:
+        state = make_search(rule, x, y, neighbors, np.arange(8), 0)
         kernels.descend(state, rule, 8, False)
         kernels.perturb(state, rule, 1, WALK)
     if large:
