@@ -105,12 +105,11 @@ def _fused(b: Any, x: Any, y: Any, z: Any) -> Any:
     return b.call(cgutils.get_or_insert_function(b.module, kind, f"llvm.fma.v{x.type.count}f32"), [x, y, z])
 
 
-def _blocks(b: Any, n: Any, body: Callable[[Any], None], *, down: bool = False) -> None:
+def _blocks(b: Any, n: Any, body: Callable[[Any], None]) -> None:
     """Run ``body(first)`` for the blocks that cover ``n`` cities."""
     count = b.udiv(b.add(n, _long(WIDE - 1)), _long(WIDE))
     with cgutils.for_range(b, count) as loop:
-        block = b.sub(b.sub(count, _long(1)), loop.index) if down else loop.index
-        body(b.mul(block, _long(WIDE)))
+        body(b.mul(loop.index, _long(WIDE)))
 
 
 @intrinsic
@@ -173,9 +172,9 @@ def first_largest(typing: Any, row: Any, bits: Any, n: Any) -> Any:
 
     def generate(context: Any, b: Any, signature: Any, given: Any) -> Any:
         row, bits, n = given
-        floor, none = _all(FLOOR, WIDE), _all(0, WIDE, _I32)
+        floor = _all(FLOOR, WIDE)
         best = cgutils.alloca_once_value(b, floor)
-        found = cgutils.alloca_once_value(b, none)  # the block of each lane's largest score
+        found = cgutils.alloca_once_value(b, _all(0, WIDE, _I32))  # the block of each lane's largest score
         total = cgutils.alloca_once_value(b, _all(0.0, WIDE))
 
         def look(first: Any) -> None:
