@@ -13,19 +13,15 @@ of training that are on the card of the weights packaged before stay on it, unle
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 from typing import Any
 
+from georoutenet.errors import InputError
 from georoutenet.evaluate.results import Results, read_results, write_results
 from georoutenet.evaluate.settings import settings_of
-from georoutenet.model.weights import PACKAGED, load_policy, read_card, save_weights
+from georoutenet.model.weights import PACKAGED, digest, load_policy, read_card, save_weights
 
 RESULTS = Path(__file__).parent.parent / "results"
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_folder(folder: Path | None, sha256: str) -> dict[str, Results]:
@@ -35,7 +31,9 @@ def read_folder(folder: Path | None, sha256: str) -> dict[str, Results]:
         if path.suffix != ".partial":
             found[path.name] = read_results(path)
             if found[path.name].header["sha256"] != sha256:
-                raise SystemExit(f"{path} is of other weights")
+                raise InputError(f"{path} is of other weights")
+    if folder and not found:
+        raise InputError(f"there are no results in {folder}")
     return found
 
 
@@ -80,6 +78,16 @@ def main() -> None:
         parser.add_argument(f"--{text}", required=True)
     options = parser.parse_args()
 
+    if options.limited and not (options.runs and options.runs.is_dir()):
+        parser.error("--limited needs --runs, a folder")
+    try:
+        package(options)
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def package(options: argparse.Namespace) -> None:
+    """Nothing is written before everything was read."""
     evaluated, target = digest(options.weights), PACKAGED / f"{options.name}.safetensors"
     whole, limited = (read_folder(each, evaluated) for each in (options.results, options.limited))
     card = read_card(options.weights)[1]

@@ -123,3 +123,30 @@ def test_results_of_other_weights_are_refused(
     with pytest.raises(SystemExit, match="is of other weights"):
         package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole")
     assert not list(script.PACKAGED.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "{weights}", "--results", "{folder}/nowhere"], "no results in"),
+        (["--weights", "{folder}/nothing", "--results", "{folder}/whole"], "no weights"),
+        (["--weights", "{weights}", "--results", "{folder}/whole", "--limited", "{folder}/whole"], "2"),
+    ],
+)
+def test_wrong_input_loses_nothing(
+    script: ModuleType,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    evaluated(tmp_path / "whole", trained)
+    old = script.RESULTS / "tiny" / "test50-greedy.csv"
+    old.parent.mkdir()
+    old.write_text("of other weights")
+    given = [each.format(weights=trained, folder=tmp_path) for each in arguments]
+    with pytest.raises(SystemExit, match=message):
+        package(script, monkeypatch, *given)
+    assert old.exists()
+    assert not list(script.PACKAGED.iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from georoutenet.evaluate.settings import Settings
 from georoutenet.evaluate.statistics import Interval, bootstrap_mean
 from georoutenet.instance import Instance
 from georoutenet.model.policy import Policy
-from georoutenet.model.weights import find_weights, load_policy, read_card
+from georoutenet.model.weights import digest, find_weights, load_policy, read_card
 
 Progress = Callable[[int, int], None]
 """Called with the number of instances done and their total."""
@@ -148,7 +147,7 @@ def result_header(
     objective = recipe.get("objective", "") if isinstance(recipe, dict) else ""
     return {
         "weights": weights_name(file),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "sha256": digest(file),
         "encoder": config.encoder,
         "objective": str(objective),
         "training_instances": str(card.get("instances", "")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from georoutenet.evaluate.settings import settings_of
 from georoutenet.evaluate.tables import decoder_name
 from georoutenet.improve import AnyOf, MaxTime, NoImprovement, improve
 from georoutenet.instance import Instance
-from georoutenet.model.weights import find_weights, load_policy
+from georoutenet.model.weights import digest, find_weights, load_policy
 from georoutenet.plot import plot_tour, save
 from georoutenet.tour import Tour, gap, tour_length
 from georoutenet.tsplib import load_optimal_tour
@@ -46,7 +45,7 @@ def solve_again(results: Results, name: str, *, weights: str | Path | None = Non
     header = results.header
     given = weights or header["weights"]
     file = find_weights(given)
-    if hashlib.sha256(file.read_bytes()).hexdigest() != header["sha256"]:
+    if digest(file) != header["sha256"]:
         raise InputError(f"{file} are not the weights of these results: their SHA-256 is {header['sha256']}")
     settings = settings_of(header)
     problems = Problems(dataset(header["set"]), None)

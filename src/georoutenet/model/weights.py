@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def find_weights(name_or_path: str | Path) -> Path:
         names = ", ".join(packaged) or "none"
         raise InputError(f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names})")
     return path
+
+
+def digest(name_or_path: str | Path) -> str:
+    """SHA-256 of a weights file, card included: what results name it by."""
+    return hashlib.sha256(find_weights(name_or_path).read_bytes()).hexdigest()
 
 
 def read_card(name_or_path: str | Path) -> tuple[PolicyConfig, dict[str, Any]]:
