@@ -148,7 +148,7 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
     if is_ours:
         name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
     again = recipe.recompute and recipe.policy.encoder == "georoutenet"
-    return f"{name}, states made again" if again else name
+    return f"{name}, {again} of states made again" if again else name
 
 
 def measure(

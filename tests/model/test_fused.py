@@ -177,7 +177,7 @@ def test_in_the_interpreter(interpret: Callable[[str], None]) -> None:
     interpret(SCRIPT.format(folder=str(folder), train=str(folder.parent / "train")))
 
 
-def scores_and_gradients(policy: Policy, coords: Tensor, *, recompute: bool) -> dict[str, Tensor]:
+def scores_and_gradients(policy: Policy, coords: Tensor, *, recompute: int) -> dict[str, Tensor]:
     """As trained in kernels, in float32."""
     from georoutenet.model.fused import all_pairs, operations
 
@@ -212,20 +212,23 @@ def look(*args):
 fused.logits = look
 
 policy, coords = make(16, 4, torch.float32), cities(2, 7).float()
-kept = scores_and_gradients(policy, coords, recompute=False)
-made.clear()
-again = scores_and_gradients(policy, coords, recompute=True)
-assert alive == [[True] * 5, [False, True, False, True, True]], alive
-assert len(made) == 5 + 2
-gc.collect()
-assert not any(each() for each in made)
-assert all(torch.equal(value, again[name]) for name, value in kept.items()) and kept.keys() == again.keys()
+kept = scores_and_gradients(policy, coords, recompute=0)
+for count, there in ((1, [False, True, True, True, True]), (2, [False, True, False, True, True])):
+    made.clear(), alive.clear()
+    again = scores_and_gradients(policy, coords, recompute=count)
+    assert alive == [there], alive
+    assert len(made) == 5 + count
+    gc.collect()
+    assert not any(each() for each in made)
+    assert all(torch.equal(value, again[name]) for name, value in kept.items())
+    assert kept.keys() == again.keys()
 print("agreed")
 """
 
 
 def test_states_that_are_made_again(interpret: Callable[[str], None]) -> None:
-    """Every second set of edge states is gone after the forward pass; scores and gradients are the same."""
+    """One set of edge states, or every second one, is gone after the forward pass; scores and gradients are
+    the same."""
     interpret(FORGET.format(folder=str(Path(__file__).parent)))
 
 
@@ -235,7 +238,7 @@ def test_making_states_again_saves_memory_on_the_device() -> None:
     policy.compute_dtype = torch.bfloat16
     coords = cities(64, 50).float().cuda()
     found, peaks = [], []
-    for policy.recompute in (False, True):
+    for policy.recompute in (0, 1, 3):
         for _ in range(2):  # the first call prepares
             torch.cuda.reset_peak_memory_stats()
             scores = policy.dense(coords, 11)
@@ -243,9 +246,10 @@ def test_making_states_again_saves_memory_on_the_device() -> None:
         found.append(values)
         peaks.append(torch.cuda.max_memory_allocated())
     states = 64 * 50 * 50 * 128 * 2
-    assert peaks[1] < peaks[0] - 2 * states
+    assert peaks[1] < peaks[0] - 0.9 * states
+    assert peaks[2] < peaks[0] - 2 * states
     for name, value in found[0].items():
-        assert torch.equal(value, found[1][name]), name
+        assert all(torch.equal(value, other[name]) for other in found[1:]), name
 
 
 # With 8 heads the work at the nodes is in CUDA kernels, with 2 it is not.

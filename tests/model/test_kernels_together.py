@@ -73,4 +73,8 @@ def test_a_pass_through_all_kernels(launched: list[str]) -> None:
     mine = scores_and_gradients(policy, coords)
     worst = {name: (off(mine[name], value), off(narrow[name], value)) for name, value in exact.items()}
     assert all(here < 1.5 * plain + 1e-3 for here, plain in worst.values()), worst
+    policy.recompute = 1
+    again = scores_and_gradients(policy, coords)
+    assert all(torch.equal(value, again[name]) for name, value in mine.items())
+    assert launched.count("embedding_forward") == 1 + 2
     assert {"nearest", "update_gradients", "node_gradients", "start_state", "logit_backward"} <= set(launched)

@@ -45,11 +45,10 @@ def random(rows: int, maps: int, device: str = "cpu") -> Traces:
     def some(*shape: int) -> Tensor:
         return torch.randn(shape, device=device).bfloat16()
 
-    gradients = some(rows, 13 * 128)
-    gradients[:, : 5 * 128] = torch.nan  # nobody uses them
     return Traces(
-        gradients, some(rows, 256), some(rows, 128), some(rows, 8, 128), some(7, rows, 128), some(rows, 128),
-        some(1 + rows // 7, 4, 128).float(), [some(rows, 128) for _ in range(maps)],
+        some(rows, 8 * 128), some(rows, 256), some(rows, 128), some(rows, 8, 128), some(6, rows, 128),
+        some(256).float(), some(rows, 128), some(1 + rows // 7, 4, 128).float(),
+        [some(rows, 128) for _ in range(maps)],
     )  # fmt: skip
 
 
@@ -70,13 +69,14 @@ def parameters(maps: int) -> list[Tensor]:
 
 
 def plain(
-    gradients: Tensor, products: Tensor, of_values: Tensor, edges: Tensor, kept: Tensor, state: Tensor,
-    of_norms: Tensor, of_maps: list[Tensor],
+    gradients: Tensor, products: Tensor, of_values: Tensor, edges: Tensor, kept: Tensor, norm: Tensor,
+    state: Tensor, of_norms: Tensor, of_maps: list[Tensor],
 ) -> list[Tensor]:  # fmt: skip
     """Each parameter's gradient, column by column of the gradients."""
-    *_, gate0, gate1, value0, value1, output, of_node, of_query, of_projected = gradients.split(128, 1)
+    gate0, gate1, value0, value1, output, of_node, of_query, of_projected = gradients.split(128, 1)
     gate, value = torch.cat((gate0, gate1), 1), torch.cat((value0, value1), 1)
-    message, node, query, _, hidden, *_ = kept
+    message, node, query, _, normed, _ = kept
+    hidden = normed * norm[:128] + norm[128:]
     heads = [of.t() @ edges[:, h] for h, of in enumerate(of_values.split(16, 1))]
     return [
         torch.cat(heads),

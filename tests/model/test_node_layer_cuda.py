@@ -3,38 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from emulated import Emulated, off
+from test_neighborhood_attention_cuda import slots_of
 from torch import Tensor
 
 from georoutenet.model import fused, native, node_layer_cuda
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import neighborhood, pair_distances
+from georoutenet.model.geometry import Neighborhood, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import linear_maps
+from georoutenet.model.native import Kernel
+
+attention = pytest.importorskip("georoutenet.model.neighborhood_attention_triton")
 
 
-def put_in_place(emulated: Emulated, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+Kernels = tuple[Emulated, Emulated, int]
+"""Those of the nodes, those of attention, and how many warps a block has."""
+
+
+def put_in_place(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_nodes, of_attention, warps = kernels
+
+    def run(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
+        of_attention(kernel.name, *arguments, blocks=blocks)
+
+    monkeypatch.setattr(Kernel, "__call__", run)
+    monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: of_attention.blocks)
     monkeypatch.setattr(native, "hopper", lambda device: warps > 2)
-    monkeypatch.setattr(node_layer_cuda, "FORWARD", {warps: partial(emulated, "node_forward")})
-    monkeypatch.setattr(node_layer_cuda, "BACKWARD", {warps: partial(emulated, "node_backward")})
+    monkeypatch.setattr(node_layer_cuda, "FORWARD", {warps: partial(of_nodes, "node_forward")})
+    monkeypatch.setattr(node_layer_cuda, "BACKWARD", {warps: partial(of_nodes, "node_backward")})
     monkeypatch.setattr(node_layer_cuda, "_warps", lambda rows, device: warps)
 
 
+def make_kernels(factory: pytest.TempPathFactory, warps: int) -> Kernels:
+    of_nodes = Emulated("node_layer.cu", factory.mktemp("node_layer"), warps=warps, hopper=warps > 2)
+    return of_nodes, Emulated("neighborhood_attention.cu", factory.mktemp("attention")), warps
+
+
 @pytest.fixture(scope="module", params=[2, 4], ids=["", "hopper"])
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Emulated, int]:
-    folder, warps = tmp_path_factory.mktemp("node_layer"), request.param
-    return Emulated("node_layer.cu", folder, warps=warps, hopper=warps > 2), warps
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return make_kernels(tmp_path_factory, request.param)
 
 
 @pytest.fixture
-def _emulated(kernels: tuple[Emulated, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(*kernels, monkeypatch)
+def _emulated(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    put_in_place(kernels, monkeypatch)
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 def make_net(layers: int = 3) -> GeoRouteNet:
@@ -49,47 +70,85 @@ def make_net(layers: int = 3) -> GeoRouteNet:
     return net
 
 
-def reference(net: GeoRouteNet, values: list[Tensor], edges: list[Tensor], first: Tensor) -> list[Tensor]:
-    history, outputs = [first], []
+@dataclasses.dataclass
+class Inputs:
+    """What a tower is given: by layer q, k, v, edge states and the distance's strength."""
+
+    queries: list[Tensor]  # (3, B, n, d)
+    edges: list[Tensor]
+    strengths: list[Tensor]
+    first: Tensor
+    near: Neighborhood
+
+    def leaves(self) -> dict[str, Tensor]:
+        lists = {"queries": self.queries, "edges": self.edges, "strengths": self.strengths}
+        return {f"{name} {k}": x for name, all_of in lists.items() for k, x in enumerate(all_of)} | {
+            "first": self.first
+        }
+
+    def to(self, dtype: torch.dtype) -> Inputs:
+        near = dataclasses.replace(self.near, distance=self.near.distance.to(dtype))
+        some = ([x.detach().to(dtype).requires_grad_() for x in xs] for xs in (self.queries, self.edges))
+        strengths = [
+            x.detach().to(dtype if dtype.itemsize > 2 else x.dtype).requires_grad_() for x in self.strengths
+        ]
+        near = self.near if dtype.itemsize == 2 else near
+        return Inputs(*some, strengths, self.first.detach().to(dtype).requires_grad_(), near)
+
+
+def reference(net: GeoRouteNet, given: Inputs) -> list[Tensor]:
+    history, outputs = [given.first], []
+    places = given.near.index, given.near.mask, given.near.distance
     for number, layer in enumerate(net.layers):
-        h = layer.node(layer.message(values[number], edges[number]), history)
+        q, k, v = given.queries[number]
+        values, edges, e = attention.neighborhood_attention_reference(
+            q, k, v, given.edges[number], layer.edge_bias.weight, given.strengths[number], *places, heads=8
+        )
+        h = layer.node(layer.message(values, edges), history)
         history.append(h)
         following = [] if number == len(net.layers) - 1 else net.layers[number + 1].queries(h.dtype)
-        outputs += [h, *linear_maps(h, [*layer.ends(h.dtype), *following])]
+        outputs += [e, h, *linear_maps(h, [*layer.ends(h.dtype), *following])]
     return outputs
 
 
 def run(
-    net: GeoRouteNet, tower: Callable[..., list[Tensor]], inputs: list[list[Tensor]], upstream: list[Tensor]
+    net: GeoRouteNet, tower: Callable[..., list[Tensor]], given: Inputs, upstream: list[Tensor]
 ) -> dict[str, Tensor]:
     """Outputs and all gradients, by name."""
     net.zero_grad()
-    values, edges, (first,) = ([x.detach().requires_grad_() for x in part] for part in inputs)
-    outputs = tower(net, values, edges, first)
-    sum((x * y.to(x.dtype)).sum() for x, y in zip(outputs, upstream, strict=True)).backward()
+    outputs = tower(net, given)
+    torch.autograd.backward(outputs, [y.to(x.dtype) for x, y in zip(outputs, upstream, strict=True)])
     found = {f"output {k}": x.detach() for k, x in enumerate(outputs)}
-    found |= {f"values {k}": x.grad for k, x in enumerate(values)}
-    found |= {f"edges {k}": x.grad for k, x in enumerate(edges)} | {"first": first.grad}
+    found |= {name: x.grad for name, x in given.leaves().items()}
     return found | {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
 
 
-def in_kernels(net: GeoRouteNet, values: list[Tensor], edges: list[Tensor], first: Tensor) -> list[Tensor]:
-    tower = node_layer_cuda.Tower(net, first)
-    return [x for k in range(len(values)) for x in tower.layer(k, values[k], edges[k])]
+def in_kernels(net: GeoRouteNet, given: Inputs) -> list[Tensor]:
+    tower = node_layer_cuda.Tower(net, given.first)
+    make_slots = attention.neighborhood_slots if given.first.is_cuda else slots_of
+    slots, outputs = make_slots(given.near.index, given.near.mask), []
+    for number, layer in enumerate(net.layers):
+        of_layer = layer.edge_bias.weight, given.strengths[number]
+        queries = given.queries[number].unbind(0)
+        outputs += tower.layer(number, queries, given.edges[number], *of_layer, given.near, slots)
+    return outputs
 
 
 def compare(batch: int, n: int, layers: int, device: str = "cpu") -> None:
     torch.manual_seed(n)
-    inputs = [
-        [torch.randn(batch, n, 128, device=device).bfloat16() for _ in range(layers)],
-        [torch.randn(batch, n, 8, 128, device=device).bfloat16() for _ in range(layers)],
-        [torch.randn(batch, n, 128, device=device).bfloat16()],
-    ]
-    upstream = [torch.randn(batch, n, 128, device=device) for _ in range(6 * layers - 3)]
     net = make_net(layers).to(device)
-    found = run(net, in_kernels, inputs, upstream)
-    wide = [[x.double() for x in part] for part in inputs]
-    expected = run(net.double(), reference, wide, upstream)
+    coords = torch.rand(batch, n, 2, device=device)
+    given = Inputs(
+        [torch.randn(3, batch, n, 128, device=device) for _ in range(layers)],
+        [torch.randn(batch, n, n, 128, device=device) for _ in range(layers)],
+        [torch.rand((), device=device) for _ in range(layers)],
+        torch.randn(batch, n, 128, device=device),
+        neighborhood(coords, 10),
+    ).to(torch.bfloat16)
+    shapes = [x.shape for x in reference(net, given.to(torch.float32))]
+    upstream = [torch.randn(shape, device=device).bfloat16() for shape in shapes]
+    found = run(net, in_kernels, given, [x.clone() for x in upstream])
+    expected = run(net.double(), reference, given.to(torch.float64), upstream)
     assert expected.keys() == found.keys()
     worst = {}
     for name, value in expected.items():
@@ -97,6 +156,8 @@ def compare(batch: int, n: int, layers: int, device: str = "cpu") -> None:
             assert found[name].abs().max() < 1e-3
         else:
             worst[name] = off(found[name], value)
+            if name.startswith("strengths"):  # one number, a sum that cancels
+                worst[name] /= 50
     # Rounding to bfloat16 at every step, 2^-9 a time.
     assert all(far < 0.015 for far in worst.values()), worst
 
@@ -107,9 +168,11 @@ def test_against_the_layers(batch: int, n: int, layers: int) -> None:
     compare(batch, n, layers)
 
 
-def test_two_groups_of_warps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_groups_of_warps(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More rows a block; one group has none in the last block."""
-    put_in_place(Emulated("node_layer.cu", tmp_path, warps=8, hopper=True), 8, monkeypatch)
+    put_in_place(make_kernels(tmp_path_factory, 8), monkeypatch)
     compare(3, 47, 2)
 
 
@@ -120,7 +183,11 @@ def test_scores_with_the_tower() -> None:
     coords = torch.rand(2, 12, 2)
     net = make_net()
     plain = fused.operations(plain=True)
-    with_tower = dataclasses.replace(plain, tower=node_layer_cuda.Tower)
+    with_tower = dataclasses.replace(
+        plain,
+        tower=node_layer_cuda.Tower,
+        tables=lambda near: {"slots": slots_of(near.index, near.mask)},
+    )
     near = neighborhood(coords, net.config.neighbors)
     distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
     found: list[list[Tensor]] = []

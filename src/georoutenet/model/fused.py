@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
@@ -257,12 +257,14 @@ def all_pairs(
     *,
     tables: Tables | None = None,
     ahead: Ahead | None = None,
-    recompute: bool = False,
+    recompute: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients. ``tables`` and
-    ``ahead`` are made where they are not given. With ``recompute`` every second layer's edge states are
-    not kept for the backward pass."""
+    ``ahead`` are made where they are not given. The edge states that so many layers read, every second one
+    from the first on, are not kept for the backward pass."""
     ahead = ahead or prepare(net, coords, dtype, use)
+    if ahead.tower is not None and not node_layer_cuda.reads(near):
+        ahead = replace(ahead, tower=None)
     tables = use.tables(near) if tables is None else tables
     with _narrowed(net, ahead, dtype):
         return _all_pairs(net, ahead, distance, near, tables, dtype, use, recompute)
@@ -276,7 +278,7 @@ def _all_pairs(
     tables: Tables,
     dtype: torch.dtype,
     use: Operations,
-    recompute: bool = False,
+    recompute: int = 0,
 ) -> tuple[Tensor, Tensor]:
     tower, s, history = ahead.tower, ahead.s, [ahead.first]
     wait_for(ahead.has_bases, distance)
@@ -286,25 +288,19 @@ def _all_pairs(
     q, k, v = ahead.queries
     for number, layer in enumerate(net.layers):
         is_last = layer is net.layers[-1]
-        again = MadeAgain(e, make) if make and number % 2 == 0 else None
+        again = MadeAgain(e, make) if make and number % 2 == 0 and number < 2 * recompute else None
+        if tower is not None and number == 0:
+            wait_for(ahead.has_tower, distance)
+        of_layer = layer.edge_bias.weight, ahead.strengths[number]
         with again.hooks() if again else nullcontext():
-            values, edges, e = use.attention(
-                q,
-                k,
-                v,
-                e,
-                layer.edge_bias.weight,
-                ahead.strengths[number],
-                near.index,
-                near.mask,
-                near.distance,
-                heads=layer.heads,
-                **tables,
-            )
+            if tower is not None:
+                e, x, source, target, *following = tower.layer(
+                    number, (q, k, v), e, *of_layer, near, tables["slots"]
+                )
+            else:
+                places = near.index, near.mask, near.distance
+                values, edges, e = use.attention(q, k, v, e, *of_layer, *places, heads=layer.heads, **tables)
         if tower is not None:
-            if number == 0:
-                wait_for(ahead.has_tower, distance)
-            x, source, target, *following = tower.layer(number, values, edges)
             with beside(x):
                 s = start(net, layer, s, x, is_last=is_last)
         elif is_last:

@@ -94,16 +94,36 @@ __device__ __forceinline__ uint2 weigh(const word (&weights)[2], const uint4* no
   }
   return make_uint2(pack(sum[0] * scale, sum[1] * scale), pack(sum[2] * scale, sum[3] * scale));
 }
-// c (features of pieces k and k + 1 x heads) += the tile's rows, transposed, times weights of heads.
-__device__ __forceinline__ void average(float (&c)[4], const uint4* tile, int k, const word (&weights)[2], const Place& at) {
+// Sums over the tile's rows: (features of pieces k and k + 1 x heads) += the rows, transposed, times weights of heads.
+struct Columns {
   word x[4];
-  load_transposed(x, tile + ((at.column ^ k % 8) + k / 8 * 8));
-  mma(c, x[0], x[1], x[2], x[3], weights[0], weights[1]);
-}
+  __device__ __forceinline__ Columns(const uint4* tile, int k, const Place& at) {
+    load_transposed(x, tile + ((at.column ^ k % 8) + k / 8 * 8));
+  }
+  __device__ __forceinline__ void add(float (&c)[4], const word (&weights)[2]) const {
+    mma(c, x[0], x[1], x[2], x[3], weights[0], weights[1]);
+  }
+};
+// Averages for heads 2 t and 2 t + 1 of a feature become features 32 c + 8 t ... + 7 of head g: word 4 c + p of feature
+// 32 c + 8 u + 2 p + h goes to row 2 u + h of matrix 4 c + p.
+constexpr int COLUMN = 40;  // words from one 8 x 8 matrix to the next
+struct Turned {
+  word *to, *from;
+  __device__ Turned(void* words, const Place& at)
+      : to((word*)words + at.g / 2 * COLUMN + at.g % 2 * 4 + at.t),
+        from((word*)words + at.lane / 8 * COLUMN + at.lane % 8 * 4) {}
+  __device__ __forceinline__ void put(int j, word both) const { to[j / 4 * 4 * COLUMN + j % 4 * 8] = both; }
+  __device__ __forceinline__ void write(uint4* edges, int node, const Place& at) const {
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      word x[4];
+      load_transposed(x, from + 4 * c * COLUMN);
+      edges[piece(node * 8 + at.g, 4 * c + at.t)] = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+};
 
 #ifdef ATTENTION_FORWARD_WARPS
-constexpr int COLUMN = 40;  // words from one 8 x 8 matrix to the next where the averages are turned
-
 extern "C" __global__ void __launch_bounds__(ATTENTION_FORWARD_WARPS * 32, 1)
 attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e, const float* weight, const float* strength,
         const int* index, const unsigned char* mask, const float* distance, uint2* values, uint4* edges, uint2* alpha,
@@ -162,27 +182,20 @@ attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e
     float per = 1.0f / over_row(sum);
     word weights[2] = {pack(a[0] * per, a[1] * per), pack(a[2] * per, a[3] * per)};
     alpha[node * 32 + at.lane] = make_uint2(weights[0], weights[1]);
-    // Heads 2 t and 2 t + 1 of a feature become features 32 c + 8 t ... + 7 of head g: word 4 c + p of feature
-    // 32 c + 8 u + 2 p + h goes to row 2 u + h of matrix 4 c + p.
     word mixed[16];
 #pragma unroll
     for (int j = 0; j < 16; j += 2) {
       float both[4] = {};
-      average(both, tile, j, weights, at);
+      Columns(tile, j, at).add(both, weights);
       mixed[j] = pack(both[0], both[1]), mixed[j + 1] = pack(both[2], both[3]);
     }
     __syncwarp();
-    word* to = (word*)tile + (at.g / 2 * COLUMN + at.g % 2 * 4 + at.t);
+    Turned turned(tile, at);
 #pragma unroll
-    for (int j = 0; j < 16; j++) to[j / 4 * 4 * COLUMN + j % 4 * 8] = mixed[j];
+    for (int j = 0; j < 16; j++) turned.put(j, mixed[j]);
     values[node * 32 + at.lane] = weigh(weights, v + start * pitch, row, pitch, width, 1.0f, at);
     __syncwarp();
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-      word x[4];
-      load_transposed(x, (word*)tile + (4 * c + at.lane / 8) * COLUMN + at.lane % 8 * 4);
-      edges[piece(node * 8 + at.g, 4 * c + at.t)] = make_uint4(x[0], x[1], x[2], x[3]);
-    }
+    turned.write(edges, node, at);
     __syncwarp();
     node = following, city = next_city, far = next_far;
   }
@@ -205,16 +218,18 @@ struct Upstream {
 };
 
 // Gradients of queries, and of scores, as pairs of a weight and its score's gradient; those of edge states are added,
-// those of edge bias and strength summed per block.
+// those of edge bias and strength summed per block. The averages of edge states are made again: `edges`, which may be
+// where their gradients are, as those of a city are read before.
 extern "C" __global__ void __launch_bounds__(ATTENTION_PAIRS_WARPS * 32, 1)
 attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* weight, const int* index,
         const unsigned char* mask, const float* distance, const uint2* alpha, const uint4* dvalues, const uint4* dedges,
-        uint4* de, uint4* pairs, uint2* dq, float* partial, int nodes, int n, int pitch, int edge_pitch, int head_pitch,
-        int width, int wide) {
+        uint4* de, uint4* edges, uint4* pairs, uint2* dq, float* partial, int nodes, int n, int pitch,
+        int edge_pitch, int head_pitch, int width, int wide) {
   extern __shared__ uint4 shared[];
   Place at;
   uint4* bias = shared + ATTENTION_PAIRS_WARPS * 1024;  // heads 2 t and 2 t + 1 of column g, by n-tile
   uint4* tiles = shared + threadIdx.x / 32 * 1024;      // edge states and their gradients, twice
+  Turned turned((word*)(bias + 128) + threadIdx.x / 32 * 16 * COLUMN, at);
   for (int f = threadIdx.x; f < 512; f += blockDim.x) {
     const float* w = weight + f % 4 * 2 * WIDTH + feature(f / 128 * 4 + f % 128 / 32, f % 32 / 4);
     ((word*)bias)[(f / 128 * 32 + f % 32) * 4 + f % 128 / 32] = pack(w[0], w[WIDTH]);
@@ -270,7 +285,13 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
     pairs[node * 32 + at.lane] = make_uint4(weights[0] & 0xffff | ds[0] << 16, weights[0] >> 16 | ds[0] & 0xffff0000u,
                                             weights[1] & 0xffff | ds[1] << 16, weights[1] >> 16 | ds[1] & 0xffff0000u);
 #pragma unroll
-    for (int j = 0; j < 16; j += 2) average(dweight[j / 2], tile, j, ds, at);
+    for (int j = 0; j < 16; j += 2) {
+      Columns columns(tile, j, at);
+      float both[4] = {};
+      columns.add(dweight[j / 2], ds);
+      columns.add(both, weights);
+      turned.put(j, pack(both[0], both[1])), turned.put(j + 1, pack(both[2], both[3]));
+    }
     __syncwarp();
     word* to = (word*)tile + at.lane;
 #pragma unroll
@@ -283,6 +304,7 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
     word left[4] = {transpose(weights[0]), transpose(weights[1]), transpose(ds[0]), transpose(ds[1])};
     int real[2] = {from_lane(city, slot(0, at.g)), from_lane(city, slot(1, at.g))};
     __syncwarp();
+    turned.write(edges, node, at);
     // a dedges + ds weight for the two rows of this lane
 #pragma unroll
     for (int c = 0; c < 4; c++) {

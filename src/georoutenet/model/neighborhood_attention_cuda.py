@@ -15,10 +15,12 @@ from georoutenet.model.native import TILE, WIDTH, Kernel
 
 HEADS, SLOTS = 8, 16
 FILE = "neighborhood_attention.cu"
+TURNED = 16 * 160  # bytes in which the averages of a city are turned
 # Tiles of edge states, in backward also of their gradients: one in use, one on its way.
 FORWARD = Kernel(FILE, "attention_forward", warps=16, shared=16 * 2 * TILE)
-PAIRS = Kernel(FILE, "attention_pairs", warps=12, shared=12 * 4 * TILE + 2 * HEADS * WIDTH)
+PAIRS = Kernel(FILE, "attention_pairs", warps=12, shared=12 * (4 * TILE + TURNED) + 2 * HEADS * WIDTH)
 CITIES = Kernel(FILE, "attention_cities", warps=13, shared=0)
+KERNELS = (FORWARD, PAIRS, CITIES)
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor, index: Tensor, heads: int) -> bool:
@@ -27,7 +29,7 @@ def fits(q: Tensor, k: Tensor, v: Tensor, index: Tensor, heads: int) -> bool:
         return False
     if any(x.stride(1) % 8 or x.storage_offset() % 8 for x in (q, k, v)):
         return False
-    return native.fits(q, FORWARD, PAIRS, CITIES)
+    return native.fits(q, *KERNELS)
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,20 +47,26 @@ def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def backward_pass(
-    saved: tuple[Tensor, ...], slots: Tensor, dvalues: Tensor, dedges: Tensor, de: Tensor
+    saved: tuple[Tensor, ...],
+    slots: Tensor,
+    dvalues: Tensor,
+    dedges: Tensor,
+    de: Tensor,
+    edges: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, and ``(H + 1, d)``: those of weight and, first in the last row, strength.
 
-    That of e is added to ``de``. Saved: q, k, v, e, weight, index, mask, distance, alpha.
+    That of e is added to ``de``. The averages of edge states are made again in ``edges``, which may be
+    ``dedges``. Saved: q, k, v, e, weight, index, mask, distance, alpha.
     """
     q, index = saved[0], saved[5]
-    dq, pairs, partial = pairs_pass(saved, dvalues, dedges, de)
+    dq, pairs, partial = pairs_pass(saved, dvalues, dedges, de, edges)
     dk, dv, sums = cities_pass(q, index, slots, dvalues, pairs, partial)
     return dq, dk, dv, sums
 
 
 def pairs_pass(
-    saved: tuple[Tensor, ...], dvalues: Tensor, dedges: Tensor, de: Tensor
+    saved: tuple[Tensor, ...], dvalues: Tensor, dedges: Tensor, de: Tensor, edges: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient of q; weights and gradients of scores ``(B, n, H, 16, 2)``; each block's part of the sums."""
     q, k, v, e, weight, index, *rest = saved
@@ -66,11 +74,14 @@ def pairs_pass(
     nodes, _, pitch, width, wide = _sizes(q, index)
     if dedges.stride(1) % 8 or dedges.stride(2) % 8:
         dedges = dedges.contiguous()
+    if edges is None:
+        edges = q.new_empty(dedges.shape)
+    assert edges.is_contiguous()
     dq = q.new_empty(q.shape)
     pairs = q.new_empty((batch, n, HEADS, SLOTS, 2))
     partial = q.new_empty((PAIRS.count(saved), HEADS + 1, d), dtype=torch.float32)
     strides = (dedges.stride(1) // 8, dedges.stride(2) // 8)
-    outputs = (de, pairs, dq, partial)
+    outputs = (de, edges, pairs, dq, partial)
     PAIRS(k, v, e, weight, index, *rest, dvalues, dedges, *outputs, nodes, n, pitch, *strides, width, wide)
     return dq, pairs, partial
 

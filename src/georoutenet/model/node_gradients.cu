@@ -14,9 +14,9 @@ constexpr int SLAB = (WIDTH + 1) * WIDTH;  // a part: a matrix, and the sums ove
 enum Matrices { EDGE_VALUE, OUTPUT, QUERY, KEY, GATE, VALUE = 6, FFN_OUTPUT = 8, MAPS = 10 };
 
 #ifdef NODE_GRADIENTS_WARPS
-constexpr int COLUMNS = 13 * WIDTH / 8;  // pieces of a row of the gradients
-constexpr int OF_GATE = 5, OF_OUTPUT = 9, OF_NODE = 10, OF_PROJECTED = 12;
-constexpr int HIDDEN = 4;  // slab of what was kept
+constexpr int COLUMNS = 8 * WIDTH / 8;  // pieces of a row of the gradients
+constexpr int OF_GATE = 0, OF_OUTPUT = 4, OF_NODE = 5, OF_PROJECTED = 7;
+constexpr int NORM1 = 4;  // slab of what was kept
 
 struct Rows {
   const uint4* from;
@@ -98,7 +98,7 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
     else if (number == KEY)  // its matrix is used from the other side
       left = slab(2), right = gradient(OF_PROJECTED);
     else if (number < FFN_OUTPUT)
-      left = gradient(OF_GATE + number - GATE), right = slab(HIDDEN);
+      left = gradient(OF_GATE + number - GATE), right = slab(NORM1);
     else if (number < MAPS)
       left = gradient(OF_OUTPUT), right = Rows{products + (number - FFN_OUTPUT) * 16, 32};
     else {
@@ -169,11 +169,14 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
 #endif
 
 // The sums of all parts, and of the norms' parts, in the order of the parameters. 8 warps have 128 numbers: each adds up
-// every eighth part, one at last adds up theirs.
+// every eighth part, one at last adds up theirs. What enters the gates is y gamma + beta where y was kept, `norm` has
+// gamma and beta: the product with it follows from that with y and the sum over rows.
 #ifdef NODE_TOTALS_WARPS
 extern "C" __global__ void __launch_bounds__(NODE_TOTALS_WARPS * 32, 6 * 8 / NODE_TOTALS_WARPS)
-node_totals(const float* parts, const float* of_norms, float* totals, int matrices, int chunks, int by_heads, int norms) {
+node_totals(const float* parts, const float* of_norms, const float* norm, float* totals, int matrices, int chunks,
+            int by_heads, int norms) {
   __shared__ float4 sums[NODE_TOTALS_WARPS][32];
+  __shared__ float over_rows[NODE_TOTALS_WARPS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, number = blockIdx.x * (NODE_TOTALS_WARPS / 8) + warp / 8;
   int matrix = (number - 4) / (WIDTH + 1), row = (number - 4) % (WIDTH + 1);
   bool is_sum = row == WIDTH;
@@ -200,19 +203,28 @@ node_totals(const float* parts, const float* of_norms, float* totals, int matric
       count = 0;
   }
 
+  bool is_normed = number >= 4 && matrix >= GATE && matrix < FFN_OUTPUT && !is_sum;
+  const float* beside = from + WIDTH * WIDTH - row * (WIDTH - 1);  // the sum over rows of the same unit
   float4 sum = make_float4(0, 0, 0, 0);
+  float unit = 0;
 #pragma unroll 8
   for (int part = warp % 8; part < count; part += 8) {
     float4 v = *(const float4*)(from + (size_t)part * stride + 4 * lane);
     sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    if (is_normed) unit += beside[(size_t)part * stride];
   }
-  sums[warp][lane] = sum;
+  sums[warp][lane] = sum, over_rows[warp] = unit;
   __syncthreads();
   if (warp % 8 || count == 0) return;
 #pragma unroll
   for (int other = 1; other < 8; other++) {
     float4 v = sums[warp + other][lane];
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w, unit += over_rows[warp + other];
+  }
+  if (is_normed) {
+    float4 gamma = ((const float4*)norm)[lane], beta = ((const float4*)norm)[WIDTH / 4 + lane];
+    sum.x = fmaf(sum.x, gamma.x, unit * beta.x), sum.y = fmaf(sum.y, gamma.y, unit * beta.y);
+    sum.z = fmaf(sum.z, gamma.z, unit * beta.z), sum.w = fmaf(sum.w, gamma.w, unit * beta.w);
   }
   *(float4*)(totals + (size_t)to * WIDTH + 4 * lane) = sum;
 }

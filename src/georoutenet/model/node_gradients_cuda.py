@@ -30,11 +30,12 @@ SLAB = (WIDTH + 1) * WIDTH  # numbers of a part: a matrix and its sums over rows
 class Traces:
     """What a layer's passes leave behind: rows in bfloat16, d = 128, contiguous; ``rows`` may be ``B, n``."""
 
-    gradients: Tensor  # (rows, 13 d): 5 d unused, gate 2 d, value 2 d, output d, and of attention 3 d
+    gradients: Tensor  # (rows, 8 d): gate 2 d, value 2 d, output d, and of attention 3 d
     products: Tensor  # (rows, 2 d), the gated values
     of_values: Tensor  # (rows, d), by heads
     edges: Tensor  # (rows, 8, d), the averages of edges for each head
-    kept: Tensor  # (7, rows, d): message, node, query, ..., and fifth what enters the gates
+    kept: Tensor  # (6, rows, d): message, node, query, ..., and fifth what the first norm gave
+    norm: Tensor  # (2 d), that norm's gain and offset in float32
     state: Tensor  # (rows, d), the new states
     of_norms: Tensor  # (blocks, 4, d) in float32, parts of the norms' gradients
     of_maps: Sequence[Tensor]  # two or five gradients of the new states' maps, (rows, d) each
@@ -86,7 +87,7 @@ def totals(traces: Traces, places: int) -> Tensor:
     lines = 4 + (matrices + 1) * (WIDTH + 1)
     found = parts.new_empty((matrices + 1) * WIDTH * WIDTH + (8 + len(maps)) * WIDTH)
     TOTALS(
-        parts, traces.of_norms, found, matrices, chunks, by_heads, traces.of_norms.shape[0],
+        parts, traces.of_norms, traces.norm, found, matrices, chunks, by_heads, traces.of_norms.shape[0],
         blocks=-(-8 * lines // TOTALS.warps),
     )  # fmt: skip
     return found
@@ -97,14 +98,16 @@ def reference(traces: Traces) -> list[Tensor]:
     d, rows, of, kept = WIDTH, len(traces.gradients), traces.gradients, traces.kept
     of_values, edges = (x.view(rows, 8, -1).transpose(0, 1) for x in (traces.of_values, traces.edges))
     state, *of_maps = (x.view(rows, d) for x in (traces.state, *traces.of_maps))
-    of_bias = of[:, 5 * d : 10 * d].sum(0, dtype=torch.float32)
+    of_bias = of[:, : 5 * d].sum(0, dtype=torch.float32)
+    gain, offset = traces.norm.split(d)
+    of_inner = product_over_rows(of[:, : 4 * d], kept[4]) * gain + of_bias[: 4 * d, None] * offset
     return [
         product_over_rows(of_values, edges).view(d, d),
-        product_over_rows(of[:, 10 * d : 11 * d], kept[0]),
-        product_over_rows(of[:, 11 * d : 12 * d], kept[1]),
-        product_over_rows(kept[2], of[:, 12 * d :]),
-        *product_over_rows(of[:, 5 * d : 9 * d], kept[4]).split(2 * d),
-        product_over_rows(of[:, 9 * d : 10 * d], traces.products),
+        product_over_rows(of[:, 5 * d : 6 * d], kept[0]),
+        product_over_rows(of[:, 6 * d : 7 * d], kept[1]),
+        product_over_rows(kept[2], of[:, 7 * d :]),
+        *of_inner.split(2 * d),
+        product_over_rows(of[:, 4 * d : 5 * d], traces.products),
         *(product_over_rows(x, state) for x in of_maps),
         *traces.of_norms.sum(0),
         of_bias[4 * d :],

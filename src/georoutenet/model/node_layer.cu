@@ -4,10 +4,10 @@
 constexpr int PAST = 6;  // at most so many states of a node
 constexpr int GAMMA1 = 0, BETA1 = 128, GAMMA2 = 256, BETA2 = 384, OUTPUT = 512, GATE = 640, VALUE = 896, MAPS = 1152;
 constexpr int VECTORS = 1792;
-enum Kept { MESSAGE, NODE, QUERY, PROJECTED, HIDDEN, NORM1, NORM2 };  // slabs of (rows, 128)
-// Columns of the gradients whose products with kept states are the gradients of the weights; none before these.
-constexpr int OF_GATE = 640, OF_VALUE = 896, OF_OUTPUT = 1152, OF_NODE = 1280, OF_QUERY = 1408, OF_PROJECTED = 1536;
-constexpr int COLUMNS = 1664;
+enum Kept { MESSAGE, NODE, QUERY, PROJECTED, NORM1, NORM2 };  // slabs of (rows, 128)
+// Columns of the gradients whose products with kept states are the gradients of the weights.
+constexpr int OF_GATE = 0, OF_VALUE = 256, OF_OUTPUT = 512, OF_NODE = 640, OF_QUERY = 768, OF_PROJECTED = 896;
+constexpr int COLUMNS = 1024;
 
 // Matrices pass through shared memory one after the other, the next ones on their way while one is used.
 template <int THREADS, int BUFFERS>
@@ -407,7 +407,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
       for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], gamma[k % 2], gamma[BETA1 - GAMMA1 + k % 2]);
     }
     narrow(x, acc);
-    write(norm == 0 ? slab(HIDDEN) : state, x);
+    if (norm) write(state, x);
   }
 
   // What edges and the following layer read of the nodes.

@@ -1,9 +1,12 @@
-"""All that GeoRouteNet's layers do at the nodes, in CUDA C++ (`node_layer.cu`): one kernel a layer and pass.
+"""All that GeoRouteNet's layers do at the nodes, in CUDA C++: attention (`neighborhood_attention_cuda`), and
+one kernel a layer and pass for what follows it (`node_layer.cu`).
 
 From the attention's averages on, a layer works row by row: `Layer.node` and the maps that edges and the
 following layer read. A warp takes 16 rows through all of it in registers while the weights pass through
 shared memory, matrix by matrix in the order of `_order`, and within a matrix in that of the instructions'
 operands. The parameters' gradients are sums over rows of what both kernels leave (`node_gradients_cuda`).
+One of them wants the averages of edge states, eight times as many numbers as a state has: they are not kept,
+but made again by the attention's backward pass, which reads the near edges anyway.
 
 The states of a node are read by all later layers. Their gradients from there do not pass through autograd,
 which would add them one by one: backward passes run from the last layer to the first and add up in a buffer.
@@ -14,24 +17,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from georoutenet.model import native
+from georoutenet.model import native, neighborhood_attention_cuda
 from georoutenet.model.arrange_cuda import ARRANGE, Plan, Table, arrange, make_plan, make_table
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 from georoutenet.model.node_gradients_cuda import Traces, of_parameters
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
+    from georoutenet.model.geometry import Neighborhood
     from georoutenet.model.georoutenet import GeoRouteNet, Layer
 
 VECTORS = 14 * WIDTH
-COLUMNS = 13 * WIDTH
+COLUMNS = 8 * WIDTH
+KEPT = 6  # vectors of a node that the backward pass wants
 
 
 def _kernel(name: str, warps: int, matrices: int, floats: int) -> Kernel:
@@ -52,9 +57,13 @@ def fits(config: PolicyConfig, states: Tensor) -> bool:
     """Whether the kernels take this model and such states."""
     sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
     warps = (HOPPER_WARPS,) if native.hopper(states.device) else (2, 8)
-    return sizes and native.fits(
-        states, ARRANGE, *(kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps)
-    )
+    of_nodes = (kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps)
+    return sizes and native.fits(states, ARRANGE, *of_nodes, *neighborhood_attention_cuda.KERNELS)
+
+
+def reads(near: Neighborhood) -> bool:
+    """Whether the kernels take these neighborhoods."""
+    return near.index.shape[2] <= neighborhood_attention_cuda.SLOTS
 
 
 def _warps(rows: int, device: torch.device) -> int:
@@ -294,13 +303,24 @@ class Tower:
         self.vectors = vectors.view(self.layers, VECTORS)
         self.of_history: Tensor | None = None  # gradients of the states from later layers
 
-    def layer(self, number: int, values: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
-        """`Layer.advance` without the start attention: the new states, ``W_s h``, ``W_t h + b``, and q, k, v
-        of the following layer if there is one; ``values (B, n, d)`` and ``edges (B, n, H, d)``."""
-        given = (values.contiguous(), edges.contiguous(), self.first)
-        outputs = _NodeLayer.apply(self, number, *given, *self.parameters[number])
-        self.history.append(outputs[0].detach())
-        return cast("tuple[Tensor, ...]", outputs)
+    def layer(
+        self,
+        number: int,
+        queries: Sequence[Tensor],
+        e: Tensor,
+        bias_weight: Tensor,
+        strength: Tensor,
+        near: Neighborhood,
+        slots: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """`neighborhood_attention` of the cities' ``q, k, v`` with the edge states ``e (B, n, n, d)``, and
+        `Layer.advance` without the start attention: ``e`` passed through, the new states, ``W_s h``,
+        ``W_t h + b``, and q, k, v of the following layer if there is one."""
+        places = (near.index.contiguous(), near.mask.contiguous(), near.distance.contiguous(), slots)
+        given = (*queries, e, bias_weight.contiguous(), strength, self.first)
+        e, state, *maps = _NodeLayer.apply(self, number, places, *given, *self.parameters[number])
+        self.history.append(state.detach())
+        return e, state, *maps
 
     def weights(self, number: int, *, backward: bool) -> Tensor:
         part = 2 * number + backward
@@ -315,11 +335,14 @@ def _padded(history: Sequence[Tensor], count: int) -> list[Tensor]:
 class _NodeLayer(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, tower: Tower, number: int, values: Tensor, edges: Tensor, first: Tensor, *parameters: Tensor
+        ctx: Any, tower: Tower, number: int, places: tuple[Tensor, ...], *inputs: Tensor
     ) -> tuple[Tensor, ...]:
+        q, k, v, e, weight, strength, *_ = inputs
+        *near, slots = places
+        values, edges, alpha = neighborhood_attention_cuda.forward_pass((*inputs[:6], *near))
         is_last, past = number == tower.layers - 1, number + 1
         rows, outputs = values.shape[0] * values.shape[1], 2 if is_last else 5
-        kept = values.new_empty((7, rows, WIDTH))
+        kept = values.new_empty((KEPT, rows, WIDTH))
         gates = values.new_empty((rows, 4 * WIDTH))
         shares = values.new_empty((rows, 8), dtype=torch.float32)
         scales = values.new_empty((rows, 2), dtype=torch.float32)
@@ -331,14 +354,15 @@ class _NodeLayer(torch.autograd.Function):
             tower.vectors[number], kept, gates, shares, scales, state, maps, past, outputs, rows,
             blocks=-(-rows // (16 * warps)),
         )  # fmt: skip
-        ctx.tower, ctx.number = tower, number
-        ctx.save_for_backward(edges, kept, gates, shares, scales, state)
-        return state, *maps.unbind(0)
+        ctx.tower, ctx.number, ctx.gates = tower, number, gates
+        of_attention = (q, k, v, e, weight, *near, alpha, slots, strength)
+        ctx.save_for_backward(*of_attention, kept, shares, scales, state)
+        return e, state, *maps.unbind(0)
 
     @staticmethod
-    def backward(ctx: Any, of_state: Tensor, *of_maps: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, de: Tensor, of_state: Tensor, *of_maps: Tensor) -> tuple[Tensor | None, ...]:
         tower, number = ctx.tower, ctx.number
-        edges, kept, gates, shares, scales, state = ctx.saved_tensors
+        *of_attention, slots, strength, kept, shares, scales, state = ctx.saved_tensors
         is_last, past = number == tower.layers - 1, number + 1
         rows, outputs = state.shape[0] * state.shape[1], len(of_maps)
         if is_last:
@@ -346,17 +370,24 @@ class _NodeLayer(torch.autograd.Function):
         assert tower.of_history is not None, "the last layer's backward pass comes first"
         gradients = state.new_empty((rows, COLUMNS))
         products = state.new_empty((rows, 2 * WIDTH))
-        of_values, of_edges = torch.empty_like(state), torch.empty_like(edges)
+        of_values = torch.empty_like(state)
+        edges = state.new_empty((*state.shape[:2], 8, WIDTH))  # gradients of averages, then the averages
         warps = _warps(rows, state.device)
         blocks = -(-rows // (16 * warps))
         of_norms = scales.new_empty((blocks, 4, WIDTH))
         given = [x.contiguous() for x in (of_state, *of_maps)]
         BACKWARD[warps](
             *_padded(tower.history, past), tower.weights(number, backward=True), tower.vectors[number], kept,
-            gates, shares, scales, *given, *[given[0]] * (5 - outputs), tower.of_history, gradients, products,
-            of_values, of_edges, of_norms, past, outputs, int(is_last), rows,
+            ctx.gates, shares, scales, *given, *[given[0]] * (5 - outputs), tower.of_history, gradients,
+            products, of_values, edges, of_norms, past, outputs, int(is_last), rows,
             blocks=blocks,
         )  # fmt: skip
-        traces = Traces(gradients, products, of_values, edges, kept, state, of_norms, given[1:])
+        del ctx.gates  # what follows takes its place
+        dq, dk, dv, sums = neighborhood_attention_cuda.backward_pass(
+            tuple(of_attention), slots, of_values, edges, de := de.contiguous(), edges
+        )
+        norm = tower.vectors[number, : 2 * WIDTH]
+        traces = Traces(gradients, products, of_values, edges, kept, norm, state, of_norms, given[1:])
         of_first = tower.of_history[0] if number == 0 else None
-        return None, None, of_values, of_edges, of_first, *of_parameters(traces)
+        of_strength = sums[-1, 0].view(strength.shape)
+        return None, None, None, dq, dk, dv, de, sums[:-1], of_strength, of_first, *of_parameters(traces)

@@ -59,7 +59,7 @@ class Policy(nn.Module):
         self.statistics = "frozen"
         self.pairs_per_block: int | None = None
         self.fused = True
-        self.recompute = False
+        self.recompute = 0
 
     @property
     def dtype(self) -> torch.dtype:

@@ -124,8 +124,9 @@ class Recipe:
     """On CUDA, compile the network and the loss."""
     fused: bool = True
     """On CUDA, run the network (in bfloat16) and Adam in kernels of our own."""
-    recompute: bool = False
-    """Of GeoRouteNet's kernels: make half of the edge states again in the backward pass, to save memory."""
+    recompute: int = 0
+    """Of GeoRouteNet's kernels: how many of the seven sets of edge states the backward pass makes again, to
+    save memory; 1, 2 or 3."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     triton: bool = True
@@ -146,6 +147,7 @@ class Recipe:
         _positive("n", self.n, least=3)
         _positive("validation_batch", self.validation_batch)
         _positive("sparse", self.sparse, least=0)
+        _positive("recompute", self.recompute, least=0)
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate = {self.learning_rate} is not understood; allowed: more than 0")
         for name in ("warmup", "averaging", "final_rate"):
@@ -258,6 +260,8 @@ def recipe_from_dict(values: Mapping[str, Any], overrides: Iterable[str] = ()) -
             if not isinstance(table, dict):
                 raise InputError(f"--set {override!r} is not understood; {head!r} is not a table")
         table[name] = _parse_value(text.strip())
+    if isinstance(old := merged.get("recompute"), bool):  # as checkpoints had it before it was a number
+        merged["recompute"] = 3 if old else 0
     recipe: Recipe = _build(Recipe, merged)
     return recipe
 

@@ -147,6 +147,8 @@ class Step:
 
     def gradients(self) -> Tensor:
         """Compute this step's gradients; returns the stacked diagnostics."""
+        for parameter in self.state.parameters.values():
+            parameter.grad = None  # the last step's memory is free for this one
         coords, seed = self.draw()
         start, logits = self.network(coords)
         tours = self.tours_of(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
@@ -177,7 +179,7 @@ class CapturedStep:
     def __init__(self, step: Step, *, beside: CapturedStep | None = None) -> None:
         state = step.state
         before = {
-            group: {name: tensor.clone() for name, tensor in tensors.items()}
+            group: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
             for group, tensors in state.groups().items()
         }
         at = int(state.step.item())
