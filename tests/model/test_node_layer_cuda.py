@@ -86,14 +86,19 @@ class Inputs:
             "first": self.first
         }
 
-    def to(self, dtype: torch.dtype) -> Inputs:
-        near = dataclasses.replace(self.near, distance=self.near.distance.to(dtype))
-        some = ([x.detach().to(dtype).requires_grad_() for x in xs] for xs in (self.queries, self.edges))
-        strengths = [
-            x.detach().to(dtype if dtype.itemsize > 2 else x.dtype).requires_grad_() for x in self.strengths
-        ]
-        near = self.near if dtype.itemsize == 2 else near
-        return Inputs(*some, strengths, self.first.detach().to(dtype).requires_grad_(), near)
+    def to(self, states: torch.dtype, others: torch.dtype) -> Inputs:
+        """The same numbers as new leaves: states in one precision, strengths and distances in another."""
+
+        def leaf(x: Tensor, dtype: torch.dtype) -> Tensor:
+            return x.detach().to(dtype).requires_grad_()
+
+        return Inputs(
+            [leaf(x, states) for x in self.queries],
+            [leaf(x, states) for x in self.edges],
+            [leaf(x, others) for x in self.strengths],
+            leaf(self.first, states),
+            dataclasses.replace(self.near, distance=self.near.distance.to(others)),
+        )
 
 
 def reference(net: GeoRouteNet, given: Inputs) -> list[Tensor]:
@@ -144,11 +149,11 @@ def compare(batch: int, n: int, layers: int, device: str = "cpu") -> None:
         [torch.rand((), device=device) for _ in range(layers)],
         torch.randn(batch, n, 128, device=device),
         neighborhood(coords, 10),
-    ).to(torch.bfloat16)
-    shapes = [x.shape for x in reference(net, given.to(torch.float32))]
+    ).to(torch.bfloat16, torch.float32)
+    shapes = [x.shape for x in reference(net, given.to(torch.float32, torch.float32))]
     upstream = [torch.randn(shape, device=device).bfloat16() for shape in shapes]
     found = run(net, in_kernels, given, [x.clone() for x in upstream])
-    expected = run(net.double(), reference, given.to(torch.float64), upstream)
+    expected = run(net.double(), reference, given.to(torch.float64, torch.float64), upstream)
     assert expected.keys() == found.keys()
     worst = {}
     for name, value in expected.items():
