@@ -153,6 +153,7 @@ class Step:
         start, logits = self.network(coords)
         tours = self.tours_of(start.detach(), logits.detach(), samples=self.recipe.candidates, seed=seed)
         loss, values = self.loss_of(coords, start, logits, tours)
+        del start, logits, tours  # before the backward pass, which is when most memory is in use
         self.backward(loss)
         return values
 
