@@ -18,6 +18,7 @@ from neighborhood_attention import arguments as attention_arguments
 
 from georoutenet.model import edge_ends_triton, edge_update_triton, fused, native, node_layer_cuda
 from georoutenet.model.config import PolicyConfig
+from georoutenet.model.edge_last_cuda import edge_last
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import narrowed
 from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
@@ -43,6 +44,7 @@ def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[
         ),
         "embedding": (partial(embed, *embedding), both(embed, embedding)),
         "logit": (partial(edge_ends_triton.edge_logit, *logit), both(edge_ends_triton.edge_logit, logit)),
+        "update and logit": (partial(edge_last, *update, *logit[1:]), both(edge_last, [*update, *logit[1:]])),
         "attention": (attend, lambda: torch.autograd.grad(attend(), leaves, grads)),
     }
 

@@ -108,7 +108,7 @@ def main() -> None:
         edge_update_cuda.fits = edge_sums_cuda.fits = edge_backward_cuda.fits = lambda e: False
     best(table, update.LAUNCH, "forward", FORWARD, "update forward", forward)
     _, scales, shifts = forward()
-    backward = partial(update._backward_pass, (*narrow, scales, shifts), grad, in_place=False)
+    backward = partial(update.backward_pass, (*narrow, scales, shifts), grad, in_place=False)
     best(table, update.LAUNCH, "backward", BACKWARD, "update backward (all)", backward)
     sums = partial(update._sums_backward, e, grad, norms)
     best(table, update.LAUNCH, "sums", SUMS, "update backward, sums", sums)

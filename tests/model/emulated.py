@@ -9,9 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from torch import Tensor
 
-from georoutenet.model.native import read_source
+from georoutenet.model import native
+from georoutenet.model.native import Kernel, read_source
 
 
 class Emulated:
@@ -50,6 +52,30 @@ class Emulated:
     def __call__(self, name: str, *arguments: Tensor | int, blocks: int | None = None) -> None:
         values = (ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments)
         getattr(self.library, f"run_{name}")(blocks or self.blocks, *values)
+
+
+def emulate_kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on kernels are emulated as on Hopper; the names of those that run."""
+    blocks_at_a_time = 3
+    sources: dict[tuple[str, int], Emulated] = {}
+    names: list[str] = []
+
+    def launch(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
+        key = (kernel.file, kernel.warps)
+        if key not in sources:
+            place = folder / f"{kernel.file}-{kernel.warps}"
+            place.mkdir()
+            sources[key] = Emulated(kernel.file, place, warps=kernel.warps, hopper=kernel.groups)
+        names.append(kernel.name)
+        sources[key](kernel.name, *arguments, blocks=blocks or blocks_at_a_time)
+
+    monkeypatch.setattr(Kernel, "__call__", launch)
+    monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: blocks_at_a_time)
+    monkeypatch.setattr(native, "hopper", lambda device: True)
+    monkeypatch.setattr(
+        native, "fits", lambda states, *kernels: states.dtype == torch.bfloat16 and states.shape[-1] == 128
+    )
+    return names
 
 
 def off(found: Tensor, exact: Tensor) -> float:

@@ -203,7 +203,7 @@ for name in ("embed", "update"):
         return states
     setattr(fused, name, remember)
 
-alive = []  # whether they still are when the last ones are read
+alive = []  # whether they still are when the last ones are made, by the operation that has the head
 logits = fused.logits
 def look(*args):
     gc.collect()  # Triton's interpreter leaves cycles
@@ -211,17 +211,23 @@ def look(*args):
     return logits(*args)
 fused.logits = look
 
-policy, coords = make(16, 4, torch.float32), cities(2, 7).float()
-kept = scores_and_gradients(policy, coords, recompute=0)
-for count, there in ((1, [False, True, True, True, True]), (2, [False, True, False, True, True])):
-    made.clear(), alive.clear()
+for layers, count, left in (
+    (4, 1, [False, True, True, True]),
+    (4, 2, [False, True, False, True]),
+    (3, 2, [False, True, True]),
+):
+    policy, coords = make(16, layers, torch.float32), cities(2, 7).float()
+    kept = scores_and_gradients(policy, coords, recompute=0)
+    made.clear()
     again = scores_and_gradients(policy, coords, recompute=count)
-    assert alive == [there], alive
-    assert len(made) == 5 + count
+    assert alive == [[True] * layers, left], alive
+    assert len(made) == layers + count
     gc.collect()
     assert not any(each() for each in made)
-    assert all(torch.equal(value, again[name]) for name, value in kept.items())
     assert kept.keys() == again.keys()
+    assert all(torch.equal(value, again[name]) for name, value in kept.items())
+    alive.clear()
+    made.clear()
 print("agreed")
 """
 

@@ -6,40 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from emulated import Emulated, off
+from emulated import emulate_kernels, off
 from torch import Tensor
 
-from georoutenet.model import Policy, fused, native
+from georoutenet.model import Policy, fused
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.native import Kernel
-
-BLOCKS = 3
 
 
 @pytest.fixture
 def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Kernels are emulated as on Hopper; the names of those that ran."""
     pytest.importorskip("triton", reason="Triton is not installed")
-    sources: dict[tuple[str, int], Emulated] = {}
-    names: list[str] = []
-
-    def launch(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
-        key = (kernel.file, kernel.warps)
-        if key not in sources:
-            folder = tmp_path / f"{kernel.file}-{kernel.warps}"
-            folder.mkdir()
-            sources[key] = Emulated(kernel.file, folder, warps=kernel.warps, hopper=kernel.groups)
-        names.append(kernel.name)
-        sources[key](kernel.name, *arguments, blocks=blocks or BLOCKS)
-
-    monkeypatch.setattr(Kernel, "__call__", launch)
-    monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: BLOCKS)
-    monkeypatch.setattr(native, "hopper", lambda device: True)
-    monkeypatch.setattr(
-        native, "fits", lambda states, *kernels: states.dtype == torch.bfloat16 and states.shape[-1] == 128
-    )
     monkeypatch.setattr(fused, "fits", lambda config, dtype, device: dtype == torch.bfloat16)
-    return names
+    return emulate_kernels(tmp_path, monkeypatch)
 
 
 def scores_and_gradients(policy: Policy, coords: Tensor) -> dict[str, Tensor]:
@@ -77,4 +56,6 @@ def test_a_pass_through_all_kernels(launched: list[str]) -> None:
     again = scores_and_gradients(policy, coords)
     assert all(torch.equal(value, again[name]) for name, value in mine.items())
     assert launched.count("embedding_forward") == 1 + 2
-    assert {"nearest", "update_gradients", "node_gradients", "start_state", "logit_backward"} <= set(launched)
+    expected = {"nearest", "update_logit_forward", "update_gradients", "node_gradients", "start_state"}
+    assert expected | {"logit_backward"} <= set(launched)
+    assert "logit_forward" not in launched

@@ -13,14 +13,12 @@ struct Tiles {
   }
 };
 
-// The head's hidden layer is wanted again only for the units that are on: a bit for each. Lane t of a row has a word:
-// bit 7 - s of byte b is feature 32 (s / 2) + 8 t + 4 (s % 2) + b.
 #ifdef LOGIT_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
 logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
               float* out, word* on, int pairs) {
   alignas(128) extern __shared__ uint4 shared[];
-  alignas(16) __shared__ float half_last[WIDTH];
+  __shared__ Head head;
   Lane at;
   uint4* next = shared + FRAGMENTS + NARROW + threadIdx.x / 32 * 256 + at.lane;
   auto fetch = [&](int tile) {
@@ -34,17 +32,11 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
   };
   Tiles mine(pairs);
   if (mine.first < mine.last) fetch(mine.first);
-  // Everything negative: the sign of minus the hidden unit says whether it is on, and zero is not.
-  fill(shared, weight);
-  fill_vector(shared + FRAGMENTS, bias, -1.0f);
-  for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) half_last[f] = -0.5f * last[f];
-  __syncthreads();
-  for (int k = threadIdx.x; k < 4 * FRAGMENTS; k += blockDim.x) ((word*)shared)[k] ^= 0x80008000u;
+  head.set(shared, weight, bias, last, offset);
   publish();
   __syncthreads();
   Matrix map = matrix_in(shared), biases = narrow_in(shared + FRAGMENTS);
   UnitRow unit(at.t);
-  float constant = offset[0];
   for (int tile = mine.first; tile < mine.last; tile += LOGIT_FORWARD_WARPS) {
     float acc[16][4];
     word x[2][16];
@@ -54,34 +46,7 @@ logit_forward(const uint4* e, const unsigned short* weight, const float* bias, c
     start(acc, unit, biases, x, map);
     if (tile + LOGIT_FORWARD_WARPS < mine.last) fetch(tile + LOGIT_FORWARD_WARPS);
     finish(acc, unit, x);
-    float sums[2] = {};
-    word bits[2] = {};
-#pragma unroll
-    for (int s = 0; s < 8; s++) {
-      float4 l = *(const float4*)&half_last[32 * (s / 2) + 8 * at.t + 4 * (s % 2)];
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const float *u = &acc[2 * s][2 * r], *v = &acc[2 * s + 1][2 * r];
-        // Twice the negative part.
-        sums[r] = fmaf(u[0] - fabsf(u[0]), l.x, fmaf(u[1] - fabsf(u[1]), l.y, sums[r]));
-        sums[r] = fmaf(v[0] - fabsf(v[0]), l.z, fmaf(v[1] - fabsf(v[1]), l.w, sums[r]));
-      }
-    }
-#pragma unroll
-    for (int b = 3; b >= 0; b--)
-#pragma unroll
-      for (int s = 0; s < 8; s++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) bits[r] = shift_in(bits[r], acc[2 * s + b / 2][2 * r + b % 2]);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      int row = 16 * tile + at.g + 8 * r;
-      float z = over_row(sums[r]);
-      if (row < pairs) {
-        on[(size_t)row * 4 + at.t] = bits[r];
-        if (at.t == 0) out[row] = z + constant;
-      }
-    }
+    head.finish(acc, tile, at, out, on, pairs);
   }
 }
 #endif

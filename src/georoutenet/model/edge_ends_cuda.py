@@ -96,11 +96,15 @@ def embedding_gradients(bandwidth: Tensor) -> list[Tensor]:
 
 def logit_forward(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """Logits, and of each pair the bits of its hidden units. Inputs: e, weight, bias, last, offset."""
-    e, *_, last, _ = inputs
-    out = last.new_empty(e.shape[:-1])
-    on = e.new_empty((out.numel(), WIDTH // 32), dtype=torch.int32)
+    out, on = logit_outputs(inputs[0])
     LOGIT_FORWARD(*inputs, out, on, out.numel())
     return out, on
+
+
+def logit_outputs(e: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the logits and bits of these states go."""
+    out = e.new_empty(e.shape[:-1], dtype=torch.float32)
+    return out, e.new_empty((out.numel(), WIDTH // 32), dtype=torch.int32)
 
 
 def logit_backward(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[Tensor, ...]:

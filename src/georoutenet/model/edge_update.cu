@@ -51,11 +51,12 @@ struct Ends {
   }
 };
 
-#ifdef UPDATE_FORWARD_WARPS
-extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
-update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
-        const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
-  alignas(128) extern __shared__ uint4 shared[];
+// The forward pass: `then` gets each tile's new states, and an accumulator that is free; warps that multiply together
+// get there together. What was written to shared memory before is published, too.
+template <int WARPS, class Then>
+__device__ __forceinline__ void update(uint4* shared, const uint4* e, const uint4* source, const uint4* target,
+                                       const unsigned short* weight, const float* gamma, const float* beta, uint4* out,
+                                       float* scales, float* shifts, int m, int n, int pairs, Then then) {
   __shared__ float4 norm[WIDTH / 2];  // gamma, gamma, beta, beta of word q of lane t
   __shared__ Ends ends;
   Lane at;
@@ -74,7 +75,7 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
   __syncthreads();
   Matrix map = matrix_in(shared);
   word kept = diagonal(at);
-  for (; tile < share.last; tile += UPDATE_FORWARD_WARPS) {
+  for (; tile < share.last; tile += WARPS) {
     float acc[16][4];
     word x[2][16], lane = at.lane;
     keep(lane);
@@ -87,7 +88,7 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
     take_from_tile(x[1], next + 128, place);
     start(acc, x, map);
     __syncwarp();
-    if (tile + UPDATE_FORWARD_WARPS < share.last) fetch(next, e, tile + UPDATE_FORWARD_WARPS, pairs, at.lane);
+    if (tile + WARPS < share.last) fetch(next, e, tile + WARPS, pairs, at.lane);
     commit_copies();
     finish(acc, x);
     word one = kept & ONE;
@@ -126,21 +127,55 @@ update_forward(const uint4* e, const uint4* source, const uint4* target, const u
       if (at.t == 0 && row + 8 * r < pairs) scales[row + 8 * r] = scale[r], shifts[row + 8 * r] = shift[r];
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-      word y[2][4];
 #pragma unroll
       for (int p = 0; p < 4; p++) {
         float4 by = norm[4 * (4 * c + p) + at.t];
         float(&two)[4] = acc[4 * c + p];
 #pragma unroll
         for (int r = 0; r < 2; r++)
-          y[r][p] = pack(fmaf(fmaf(two[2 * r], scale[r], shift[r]), by.x, by.z),
-                         fmaf(fmaf(two[2 * r + 1], scale[r], shift[r]), by.y, by.w));
+          x[r][4 * c + p] = pack(fmaf(fmaf(two[2 * r], scale[r], shift[r]), by.x, by.z),
+                                 fmaf(fmaf(two[2 * r + 1], scale[r], shift[r]), by.y, by.w));
       }
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        if (row + 8 * r < pairs) to[128 * r + 4 * c] = make_uint4(y[r][0], y[r][1], y[r][2], y[r][3]);
+        if (row + 8 * r < pairs)
+          to[128 * r + 4 * c] = make_uint4(x[r][4 * c], x[r][4 * c + 1], x[r][4 * c + 2], x[r][4 * c + 3]);
     }
+    then(acc, x, tile, at);
   }
+}
+
+#ifdef UPDATE_FORWARD_WARPS
+extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
+update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
+        const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
+  alignas(128) extern __shared__ uint4 shared[];
+  update<UPDATE_FORWARD_WARPS>(shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
+                               [](float (&)[16][4], const word (&)[2][16], int, Lane&) {});
+}
+#endif
+
+// The last update, and the head on its states while they are in registers.
+#ifdef UPDATE_LOGIT_FORWARD_WARPS
+extern "C" __global__ void __launch_bounds__(UPDATE_LOGIT_FORWARD_WARPS * 32, 1)
+update_logit_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight,
+                     const float* gamma, const float* beta, const unsigned short* head_weight, const float* bias,
+                     const float* last, const float* offset, uint4* out, float* scales, float* shifts, float* logits,
+                     word* on, int m, int n, int pairs) {
+  alignas(128) extern __shared__ uint4 shared[];
+  __shared__ Head head;
+  uint4* hidden = shared + FRAGMENTS + UPDATE_LOGIT_FORWARD_WARPS * 256;
+  head.set(hidden, head_weight, bias, last, offset);
+  Matrix map = matrix_in(hidden), biases = narrow_in(hidden + FRAGMENTS);
+  update<UPDATE_LOGIT_FORWARD_WARPS>(
+      shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
+      [&](float (&acc)[16][4], const word (&x)[2][16], int tile, Lane& at) {
+        at = Lane();  // again, rather than kept: registers are few
+        UnitRow unit(at.t);
+        start(acc, unit, biases, x, map);
+        finish(acc, unit, x);
+        head.finish(acc, tile, at, logits, on, pairs);
+      });
 }
 #endif
 

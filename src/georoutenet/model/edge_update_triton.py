@@ -7,7 +7,7 @@ kernel goes from the gradient of the output to those of ``e`` and ``u`` (and of 
 second one sums the gradient of ``u`` over sources, over targets, and against ``e`` for the weight's.
 `edge_update_reference` is the same function in plain PyTorch. All passes over the states exist in CUDA C++
 too (`edge_update_cuda`, `edge_sums_cuda`; the two backward ones as one for Hopper, `edge_backward_cuda`),
-which takes over where it can.
+which takes over where it can. `edge_last_cuda` has the last update, with the head behind it.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -159,7 +159,11 @@ def _forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return out, scales, shifts
 
 
-def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor, *, in_place: bool) -> tuple[Tensor, ...]:
+def backward_pass(saved: tuple[Tensor, ...], grad: Tensor, *, in_place: bool) -> tuple[Tensor, ...]:
+    """Gradients of e, source, target, weight, gamma, beta; with ``in_place`` the first is where ``grad`` is.
+
+    Saved: e, source, target, weight, gamma, scales, shifts.
+    """
     grad = grad.contiguous()
     de = grad if in_place else torch.empty_like(grad)  # each tile is read before it is written
     if edge_update_cuda.fits(grad) and edge_backward_cuda.fits(grad):
@@ -168,7 +172,7 @@ def _backward_pass(saved: tuple[Tensor, ...], grad: Tensor, *, in_place: bool) -
         states = edge_update_cuda.backward_pass if edge_update_cuda.fits(grad) else _states_backward
         du, norms = states(saved, grad, de)
         ds, dt, dw, (dgamma, dbeta) = _sums_backward(saved[0], du, norms)
-    return de, ds, dt, dw, dgamma, dbeta
+    return de, ds.to(de.dtype), dt.to(de.dtype), dw, dgamma, dbeta
 
 
 def _states_backward(saved: tuple[Tensor, ...], grad: Tensor, de: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,8 +228,7 @@ class _EdgeUpdate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        de, ds, dt, dw, dgamma, dbeta = _backward_pass(ctx.saved_tensors, grad, in_place=ctx.in_place)
-        return de, ds.to(de.dtype), dt.to(de.dtype), dw, dgamma, dbeta, None
+        return *backward_pass(ctx.saved_tensors, grad, in_place=ctx.in_place), None
 
 
 def edge_update(

@@ -41,7 +41,8 @@ class Operations:
     embedding: Callable[..., Tensor]
     attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
     update: Callable[..., Tensor]
-    logit: Callable[..., Tensor]
+    last: Callable[..., Tensor]
+    """The last layer's update, and the head."""
     near: Callable[[Tensor, PolicyConfig, int | None], tuple[Tensor, Neighborhood, Tables] | None]
     """All distances, neighborhoods of this width, and their tables, in one kernel; nothing where it does not
     fit."""
@@ -56,6 +57,7 @@ class Operations:
 def operations(*, plain: bool = False) -> Operations:
     """The fused operations (they need Triton), or the plain ones that they are tested against."""
     from georoutenet.model import edge_ends_triton as ends
+    from georoutenet.model import edge_last_cuda as last
     from georoutenet.model import edge_update_triton as update
     from georoutenet.model import neighborhood_attention_triton as attention
 
@@ -64,7 +66,7 @@ def operations(*, plain: bool = False) -> Operations:
             ends.edge_embedding_reference,
             attention.neighborhood_attention_reference,
             update.edge_update_reference,
-            ends.edge_logit_reference,
+            last.edge_last_reference,
             lambda places, config, width: None,
             lambda near: {},
             bases_cuda.bases_reference,
@@ -87,7 +89,7 @@ def operations(*, plain: bool = False) -> Operations:
         ends.edge_embedding,
         attention.neighborhood_attention,
         partial(update.edge_update, in_place=True),
-        partial(ends.edge_logit, in_place=True),
+        partial(last.edge_last, in_place=True),
         near,
         lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
         lambda net: (bases_cuda.bases if bases_cuda.fits(net) else bases_cuda.bases_reference)(net),
@@ -149,14 +151,19 @@ def embed(
 
 def update(layer: Layer, e: Tensor, source: Tensor, target: Tensor, use: Operations) -> Tensor:
     """Eqs. edge_proposal and edge_update of sources ``(B, m, d)`` with targets ``(B, n, d)``."""
+    return use.update(*_of_update(layer, e, source, target))
+
+
+def _of_update(layer: Layer, e: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
     norm = layer.edge_norm
-    return use.update(e, source.contiguous(), target, layer.edge_update.weight, norm.weight, norm.bias)
+    return e, source.contiguous(), target, layer.edge_update.weight, norm.weight, norm.bias
 
 
-def logits(net: GeoRouteNet, e: Tensor, use: Operations) -> Tensor:
-    """The edge head."""
+def logits(net: GeoRouteNet, e: Tensor, source: Tensor, target: Tensor, use: Operations) -> Tensor:
+    """The last layer's update, and the edge head."""
     first, last = cast("Linear", net.edge_head[0]), cast("Linear", net.edge_head[2])
-    return use.logit(e, first.weight, first.bias, last.weight.flatten(), last.bias)
+    head = first.weight, first.bias, last.weight.flatten(), last.bias
+    return use.last(*_of_update(net.layers[-1], e, source, target), *head)
 
 
 def start(net: GeoRouteNet, layer: Layer, s: Tensor, x: Tensor, *, is_last: bool) -> Tensor:
@@ -313,8 +320,10 @@ def _all_pairs(
             q, k, v = following
         make = partial(update, layer, e, source, target, use) if recompute else None
         with again.hooks() if again else nullcontext():
-            e = update(layer, e, source, target, use)
-    scores = logits(net, e, use)
+            if is_last:
+                scores = logits(net, e, source, target, use)
+            else:
+                e = update(layer, e, source, target, use)
     rejoin(s)
     return s, scores
 
@@ -328,6 +337,6 @@ def pairs(
 ) -> Tensor:
     """`GeoRouteNet.edges` for all pairs of sources ``(B, m, d)`` and targets ``(B, n, d)`` per layer."""
     e = embed(net, distance, net.rbf.parameters_of_bases(), sources[0].dtype, use)
-    for layer, source, target in zip(net.layers, sources, targets, strict=True):
+    for layer, source, target in zip(net.layers[:-1], sources[:-1], targets[:-1], strict=True):
         e = update(layer, e, source, target, use)
-    return logits(net, e, use)
+    return logits(net, e, sources[-1], targets[-1], use)

@@ -64,8 +64,8 @@ __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) 
       },
       [&](int k, uint4 v) { place(fragments, k, v); });
 }
-// x W^T / 2
-__device__ void fill_half(uint4* fragments, const unsigned short* weight) {
+// x W^T times a factor, which is given twice.
+__device__ void fill_times(uint4* fragments, const unsigned short* weight, word factor) {
   transfer(
       FRAGMENTS,
       [&](int k) {
@@ -73,10 +73,10 @@ __device__ void fill_half(uint4* fragments, const unsigned short* weight) {
         return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
       },
       [&](int k, uint4 v) {
-        constexpr word half = 0x3f003f00u;
-        place(fragments, k, make_uint4(mul2(v.x, half), mul2(v.y, half), mul2(v.z, half), mul2(v.w, half)));
+        place(fragments, k, make_uint4(mul2(v.x, factor), mul2(v.y, factor), mul2(v.z, factor), mul2(v.w, factor)));
       });
 }
+__device__ void fill_half(uint4* fragments, const unsigned short* weight) { fill_times(fragments, weight, 0x3f003f00u); }
 __device__ __forceinline__ void clear(float (&acc)[16][4]) {
 #pragma unroll
   for (int q = 0; q < 16; q++)
@@ -346,6 +346,51 @@ __device__ void set_diagonals(Diagonals& to, const float* factors, float times, 
     to[k][at.lane] = make_uint4(w[0], rest[0], w[1], rest[1]);
   }
 }
+// The edge tower's two-layer ReLU head. Its hidden layer is wanted again only for the units that are on: a bit for each.
+// Lane t of a row has a word: bit 7 - s of byte b is feature 32 (s / 2) + 8 t + 4 (s % 2) + b.
+// Everything is negative: the sign of minus the hidden unit says whether it is on, and zero is not. In shared memory.
+struct Head {
+  float4 half_last[WIDTH / 4];
+  float offset;
+  // By all threads, with the hidden layer's matrix and behind it the bias; `publish` and a barrier follow.
+  __device__ void set(uint4* matrix, const unsigned short* weight, const float* bias, const float* last, const float* offset) {
+    fill_times(matrix, weight, 0xbf80bf80u);
+    fill_vector(matrix + FRAGMENTS, bias, -1.0f);
+    for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) ((float*)half_last)[f] = -0.5f * last[f];
+    if (threadIdx.x == 0) this->offset = offset[0];
+  }
+  // From minus the hidden units of a tile: logits and bits.
+  __device__ __forceinline__ void finish(const float (&acc)[16][4], int tile, Lane at, float* out, word* on, int pairs) const {
+    float sums[2] = {};
+    word bits[2] = {};
+#pragma unroll
+    for (int s = 0; s < 8; s++) {
+      float4 l = half_last[8 * (s / 2) + 2 * at.t + s % 2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const float *u = &acc[2 * s][2 * r], *v = &acc[2 * s + 1][2 * r];
+        // Twice the negative part.
+        sums[r] = fmaf(u[0] - fabsf(u[0]), l.x, fmaf(u[1] - fabsf(u[1]), l.y, sums[r]));
+        sums[r] = fmaf(v[0] - fabsf(v[0]), l.z, fmaf(v[1] - fabsf(v[1]), l.w, sums[r]));
+      }
+    }
+#pragma unroll
+    for (int b = 3; b >= 0; b--)
+#pragma unroll
+      for (int s = 0; s < 8; s++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) bits[r] = shift_in(bits[r], acc[2 * s + b / 2][2 * r + b % 2]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      int row = 16 * tile + at.g + 8 * r;
+      float z = over_row(sums[r]);
+      if (row < pairs) {
+        on[(size_t)row * 4 + at.t] = bits[r];
+        if (at.t == 0) out[row] = z + offset;
+      }
+    }
+  }
+};
 // The sum over lines of read(line) by lane, in all warps; warp w reads lines w, w + warps, ... Shared memory: a number for
 // each thread.
 template <class Read>
