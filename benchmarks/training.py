@@ -147,8 +147,8 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
     name = "triton"
     if is_ours:
         name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
-    again = recipe.recompute and recipe.policy.encoder == "georoutenet"
-    return f"{name}, {again} of states made again" if again else name
+    again = recipe.recompute if recipe.policy.encoder == "georoutenet" else 0
+    return f"{name}, {again} of the edge states made again" if again else name
 
 
 def measure(

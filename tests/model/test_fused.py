@@ -247,12 +247,15 @@ def test_making_states_again_saves_memory_on_the_device() -> None:
     for policy.recompute in (0, 1, 3):
         for _ in range(2):  # the first call prepares
             torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
             scores = policy.dense(coords, 11)
-            values = {"start": scores[0], "logits": scores[1], **gradients(policy, *scores)}
+            of_parameters = gradients(policy, *scores)
+            values = {"start": scores[0].detach(), "logits": scores[1].detach(), **of_parameters}
+            del scores  # and with them all that their graph still holds
         found.append(values)
-        peaks.append(torch.cuda.max_memory_allocated())
+        peaks.append(torch.cuda.max_memory_allocated() - before)
     states = 64 * 50 * 50 * 128 * 2
-    assert peaks[1] < peaks[0] - 0.9 * states
+    assert peaks[1] < peaks[0] - 0.8 * states
     assert peaks[2] < peaks[0] - 2 * states
     for name, value in found[0].items():
         assert all(torch.equal(value, other[name]) for other in found[1:]), name

@@ -124,9 +124,9 @@ class Recipe:
     """On CUDA, compile the network and the loss."""
     fused: bool = True
     """On CUDA, run the network (in bfloat16) and Adam in kernels of our own."""
-    recompute: int = 0
+    recompute: int = 1
     """Of GeoRouteNet's kernels: how many of the seven sets of edge states the backward pass makes again, to
-    save memory; 1, 2 or 3."""
+    save memory: 0 to 3."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     triton: bool = True
