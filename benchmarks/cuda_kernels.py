@@ -19,6 +19,7 @@ from neighborhood_attention import arguments as attention_arguments
 from georoutenet.model import edge_ends_triton, edge_update_triton, fused, native, node_layer_cuda
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.edge_last_cuda import edge_last
+from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import narrowed
 from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
@@ -50,21 +51,26 @@ def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[
 
 
 def nodes(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Six layers at the nodes."""
+    """Attention and the nodes of six layers; the gradient of the edge states adds up where it is."""
     net = GeoRouteNet(PolicyConfig()).cuda()
-    values = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
-    edges = torch.randn(batch, n, 8, 128, device="cuda").bfloat16().requires_grad_()
+    (q, k, v, e, _, strength), places, _ = attention_arguments(batch, n, 16)
+    near, slots = Neighborhood(*places), neighborhood_slots(places[0], places[1])
     first = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
 
     def forward() -> list[torch.Tensor]:
         tower = node_layer_cuda.Tower(net, first)
-        return [x for k in range(6) for x in tower.layer(k, values, edges)]
+        outputs: list[torch.Tensor] = []
+        for number, layer in enumerate(net.layers):
+            given = (layer.edge_bias.weight, strength, near, slots)
+            outputs += tower.layer(number, (q, k, v), e, *given)
+        return outputs
 
     upstream = [torch.randn_like(x) for x in forward()]
 
     def backward() -> None:
         net.zero_grad()
-        values.grad = edges.grad = first.grad = None
+        for leaf in (q, k, v, e, strength, first):
+            leaf.grad = None
         torch.autograd.backward(forward(), upstream)
 
     return forward, backward
@@ -107,8 +113,8 @@ def main() -> None:
             table.measure(f"{what} both", how, backward)
     native.fits = fits
     forward, backward = nodes(options.batch, options.n)
-    table.measure("nodes, 6 layers, forward", cuda, forward)
-    table.measure("nodes, 6 layers, both", cuda, backward)
+    table.measure("attention and nodes, 6 layers, forward", cuda, forward)
+    table.measure("attention and nodes, 6 layers, both", cuda, backward)
     forward, backward = starts(options.batch, options.n)
     for how in ("CUDA", "PyTorch"):
         native.fits = fits if how == "CUDA" else lambda *_: False

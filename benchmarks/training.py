@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from georoutenet.decode import rollout
-from georoutenet.model import nar4tsp_layer_cuda, native, node_layer_cuda
+from georoutenet.model import fused, nar4tsp_layer_cuda, native, node_layer_cuda
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
 from georoutenet.train.trainer import make_policy, make_steps
@@ -137,9 +137,10 @@ def show_memory(step: Step, most: int = 40) -> None:
 
 def kernels_of(recipe: Recipe, device: torch.device) -> str:
     """What the edge states are computed in, besides compiled PyTorch."""
-    if not recipe.fused or device.type != "cuda":
+    dtype = getattr(torch, recipe.precision)
+    if not recipe.fused or not fused.fits(recipe.policy, dtype, device):
         return ""
-    states = torch.empty((0, recipe.policy.hidden), dtype=getattr(torch, recipe.precision), device=device)
+    states = torch.empty((0, recipe.policy.hidden), dtype=dtype, device=device)
     if recipe.policy.encoder == "georoutenet":
         is_ours = node_layer_cuda.fits(recipe.policy, states)
     else:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import math
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -236,6 +240,36 @@ def test_states_that_are_made_again(interpret: Callable[[str], None]) -> None:
     """One set of edge states, or every second one, is gone after the forward pass; scores and gradients are
     the same."""
     interpret(FORGET.format(folder=str(Path(__file__).parent)))
+
+
+class _SavesItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        result = x.exp()
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        x, result = ctx.saved_tensors
+        return grad * (x.exp() + result) / 2
+
+
+def test_a_promise_keeps_no_result_alive() -> None:
+    """Not even where no backward pass ends the promise."""
+    from georoutenet.model.fused import MadeAgain
+
+    x = torch.ones(3, requires_grad=True)
+    again = MadeAgain(x, lambda: torch.ones(3))
+    with again.hooks():
+        result = _SavesItsResult.apply(x)
+        dropped = _SavesItsResult.apply(x)
+    (grad,) = torch.autograd.grad(result.sum(), x)
+    torch.testing.assert_close(grad, torch.full((3,), math.e))
+    storage = weakref.ref(dropped.untyped_storage())
+    del dropped
+    gc.collect()
+    assert storage() is None
 
 
 @pytest.mark.gpu

@@ -172,9 +172,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(neighborhood_attention_cuda, "fits", lambda *arguments: False)
     elif not native.fits(
         torch.empty(1, 1, 128, dtype=torch.bfloat16, device="cuda"),
-        neighborhood_attention_cuda.FORWARD,
-        neighborhood_attention_cuda.PAIRS,
-        neighborhood_attention_cuda.CITIES,
+        *neighborhood_attention_cuda.kernels(torch.device("cuda", 0)),
     ):
         pytest.skip("no CUDA kernels on this device")
     return str(request.param)

@@ -94,6 +94,7 @@ def test_mix() -> None:
         ("policy.hidden=7", "multiple of heads"),
         ("sparse=-1", "sparse = -1 is not understood; allowed: 0 or more"),
         ("mix=[{n=9,sparse=-1}]", "sparse = -1 is not understood"),
+        ("recompute=-1", "recompute = -1 is not understood; allowed: 0 or more"),
         ("clip=nan", "clip = nan is not understood; allowed: 0 or more"),
         ("guidance=inf", "guidance = inf is not understood; allowed: numbers"),
     ],
@@ -116,6 +117,14 @@ def test_what_an_older_recipe_did_not_have_is_the_default() -> None:
     del older["sparse"], older["mix"][0]["sparse"], older["policy"]["reach"]
     assert recipe.differences(older) == []
     assert recipe_from_dict({}, ["mix=[{n=9}]", "sparse=4"]).differences(older) == ["sparse: 0 there, 4 here"]
+
+
+@pytest.mark.parametrize(("before", "now"), [(False, 0), (True, 3), (2, 2)])
+def test_recompute_was_a_switch(before: bool | int, now: int) -> None:
+    recipe = recipe_from_dict({"recompute": before})
+    assert recipe.recompute == now
+    assert type(recipe.recompute) is int
+    assert not recipe_from_dict({}).differences({"recompute": before})
 
 
 def test_best_of_needs_enough_candidates() -> None:

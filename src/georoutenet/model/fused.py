@@ -238,7 +238,7 @@ class MadeAgain:
 
     def _pack(self, tensor: Tensor) -> Tensor | MadeAgain:
         if (tensor.data_ptr(), tensor.shape) != self.place:
-            return tensor
+            return tensor.detach()  # a node that saves its own result would keep itself alive
         self.readers += 1
         return self
 
@@ -267,8 +267,8 @@ def all_pairs(
     recompute: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients. ``tables`` and
-    ``ahead`` are made where they are not given. The edge states that so many layers read, every second one
-    from the first on, are not kept for the backward pass."""
+    ``ahead`` are made where they are not given. ``recompute`` sets of edge states are not kept for the
+    backward pass but made again: those that layers 0, 2, 4 ... read, as many as it says."""
     ahead = ahead or prepare(net, coords, dtype, use)
     if ahead.tower is not None and not node_layer_cuda.reads(near):
         ahead = replace(ahead, tower=None)

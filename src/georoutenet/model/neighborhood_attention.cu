@@ -105,7 +105,7 @@ struct Columns {
   }
 };
 // Averages for heads 2 t and 2 t + 1 of a feature become features 32 c + 8 t ... + 7 of head g: word 4 c + p of feature
-// 32 c + 8 u + 2 p + h goes to row 2 u + h of matrix 4 c + p.
+// 32 c + 8 u + 2 p + h goes to row 2 u + h of matrix 4 c + p. Between `put` and `write` the warp waits for its lanes.
 constexpr int COLUMN = 40;  // words from one 8 x 8 matrix to the next
 struct Turned {
   word *to, *from;
@@ -219,7 +219,7 @@ struct Upstream {
 
 // Gradients of queries, and of scores, as pairs of a weight and its score's gradient; those of edge states are added,
 // those of edge bias and strength summed per block. The averages of edge states are made again: `edges`, which may be
-// where their gradients are, as those of a city are read before.
+// where their gradients are, as those of a city are read before; what a warp reads after its last city is not used.
 extern "C" __global__ void __launch_bounds__(ATTENTION_PAIRS_WARPS * 32, 1)
 attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* weight, const int* index,
         const unsigned char* mask, const float* distance, const uint2* alpha, const uint4* dvalues, const uint4* dedges,

@@ -18,9 +18,21 @@ FILE = "neighborhood_attention.cu"
 TURNED = 16 * 160  # bytes in which the averages of a city are turned
 # Tiles of edge states, in backward also of their gradients: one in use, one on its way.
 FORWARD = Kernel(FILE, "attention_forward", warps=16, shared=16 * 2 * TILE)
-PAIRS = Kernel(FILE, "attention_pairs", warps=12, shared=12 * (4 * TILE + TURNED) + 2 * HEADS * WIDTH)
 CITIES = Kernel(FILE, "attention_cities", warps=13, shared=0)
-KERNELS = (FORWARD, PAIRS, CITIES)
+
+
+def _pairs(warps: int) -> Kernel:
+    return Kernel(
+        FILE, "attention_pairs", warps=warps, shared=warps * (4 * TILE + TURNED) + 2 * HEADS * WIDTH
+    )
+
+
+PAIRS, PAIRS_BEFORE_HOPPER = _pairs(12), _pairs(8)  # as many warps as there is shared memory for
+
+
+def kernels(device: torch.device) -> tuple[Kernel, Kernel, Kernel]:
+    """Those of a device: forward, and backward two."""
+    return FORWARD, PAIRS if native.hopper(device) else PAIRS_BEFORE_HOPPER, CITIES
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor, index: Tensor, heads: int) -> bool:
@@ -29,7 +41,7 @@ def fits(q: Tensor, k: Tensor, v: Tensor, index: Tensor, heads: int) -> bool:
         return False
     if any(x.stride(1) % 8 or x.storage_offset() % 8 for x in (q, k, v)):
         return False
-    return native.fits(q, *KERNELS)
+    return native.fits(q, *kernels(q.device))
 
 
 def forward_pass(inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,7 +80,8 @@ def backward_pass(
 def pairs_pass(
     saved: tuple[Tensor, ...], dvalues: Tensor, dedges: Tensor, de: Tensor, edges: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradient of q; weights and gradients of scores ``(B, n, H, 16, 2)``; each block's part of the sums."""
+    """Gradient of q; weights and gradients of scores ``(B, n, H, 16, 2)``; each block's part of the sums.
+    The averages of edge states go to ``edges``, if anybody wants them."""
     q, k, v, e, weight, index, *rest = saved
     batch, n, d = q.shape
     nodes, _, pitch, width, wide = _sizes(q, index)
@@ -79,10 +92,11 @@ def pairs_pass(
     assert edges.is_contiguous()
     dq = q.new_empty(q.shape)
     pairs = q.new_empty((batch, n, HEADS, SLOTS, 2))
-    partial = q.new_empty((PAIRS.count(saved), HEADS + 1, d), dtype=torch.float32)
+    kernel = kernels(q.device)[1]
+    partial = q.new_empty((kernel.count(saved), HEADS + 1, d), dtype=torch.float32)
     strides = (dedges.stride(1) // 8, dedges.stride(2) // 8)
     outputs = (de, edges, pairs, dq, partial)
-    PAIRS(k, v, e, weight, index, *rest, dvalues, dedges, *outputs, nodes, n, pitch, *strides, width, wide)
+    kernel(k, v, e, weight, index, *rest, dvalues, dedges, *outputs, nodes, n, pitch, *strides, width, wide)
     return dq, pairs, partial
 
 

@@ -55,14 +55,16 @@ PAST = 6  # states of a node that a layer may look back on
 
 def fits(config: PolicyConfig, states: Tensor) -> bool:
     """Whether the kernels take this model and such states."""
-    sizes = (config.hidden, config.heads) == (WIDTH, 8) and config.layers <= PAST
+    sizes = (config.hidden, config.heads) == (WIDTH, neighborhood_attention_cuda.HEADS)
+    sizes = sizes and config.layers <= PAST and config.neighbors < neighborhood_attention_cuda.SLOTS
     warps = (HOPPER_WARPS,) if native.hopper(states.device) else (2, 8)
     of_nodes = (kernels[w] for kernels in (FORWARD, BACKWARD) for w in warps)
-    return sizes and native.fits(states, ARRANGE, *of_nodes, *neighborhood_attention_cuda.KERNELS)
+    of_attention = neighborhood_attention_cuda.kernels(states.device)
+    return sizes and native.fits(states, ARRANGE, *of_nodes, *of_attention)
 
 
 def reads(near: Neighborhood) -> bool:
-    """Whether the kernels take these neighborhoods."""
+    """Whether the kernels take these neighborhoods, which ties may widen."""
     return near.index.shape[2] <= neighborhood_attention_cuda.SLOTS
 
 
@@ -315,7 +317,12 @@ class Tower:
     ) -> tuple[Tensor, ...]:
         """`neighborhood_attention` of the cities' ``q, k, v`` with the edge states ``e (B, n, n, d)``, and
         `Layer.advance` without the start attention: ``e`` passed through, the new states, ``W_s h``,
-        ``W_t h + b``, and q, k, v of the following layer if there is one."""
+        ``W_t h + b``, and q, k, v of the following layer if there is one.
+
+        As there, what reads the edge states next must read this result, whose gradient is written to; and
+        q, k and v lie alike."""
+        assert e.is_contiguous()
+        assert len({x.stride() for x in queries}) == 1
         places = (near.index.contiguous(), near.mask.contiguous(), near.distance.contiguous(), slots)
         given = (*queries, e, bias_weight.contiguous(), strength, self.first)
         e, state, *maps = _NodeLayer.apply(self, number, places, *given, *self.parameters[number])
@@ -372,6 +379,8 @@ class _NodeLayer(torch.autograd.Function):
         products = state.new_empty((rows, 2 * WIDTH))
         of_values = torch.empty_like(state)
         edges = state.new_empty((*state.shape[:2], 8, WIDTH))  # gradients of averages, then the averages
+        if ctx.gates is None:
+            raise RuntimeError("there is one backward pass only: it writes over what it reads")
         warps = _warps(rows, state.device)
         blocks = -(-rows // (16 * warps))
         of_norms = scales.new_empty((blocks, 4, WIDTH))
@@ -382,7 +391,7 @@ class _NodeLayer(torch.autograd.Function):
             products, of_values, edges, of_norms, past, outputs, int(is_last), rows,
             blocks=blocks,
         )  # fmt: skip
-        del ctx.gates  # what follows takes its place
+        ctx.gates = None  # what follows takes their place
         dq, dk, dv, sums = neighborhood_attention_cuda.backward_pass(
             tuple(of_attention), slots, of_values, edges, de := de.contiguous(), edges
         )

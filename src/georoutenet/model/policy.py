@@ -44,8 +44,8 @@ class Policy(nn.Module):
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. Where dense scores are
-    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false; with
-    ``recompute`` they keep fewer of GeoRouteNet's edge states for the backward pass and make them again.
+    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false; ``recompute``
+    sets of GeoRouteNet's edge states they do not keep for the backward pass but make again.
     ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
     the batch.
     """

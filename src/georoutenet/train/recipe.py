@@ -125,8 +125,8 @@ class Recipe:
     fused: bool = True
     """On CUDA, run the network (in bfloat16) and Adam in kernels of our own."""
     recompute: int = 1
-    """Of GeoRouteNet's kernels: how many of the seven sets of edge states the backward pass makes again, to
-    save memory: 0 to 3."""
+    """Of GeoRouteNet's kernels: how many sets of edge states, at most every second one, the backward pass
+    makes again, to save memory."""
     cuda_graph: bool = True
     """On CUDA, run the whole step as one captured graph."""
     triton: bool = True

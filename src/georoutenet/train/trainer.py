@@ -102,8 +102,9 @@ def make_steps(
     single = len(kinds) == 1
     on_cuda = device.type == "cuda"
     compiled = on_cuda and recipe.compile
-    if on_cuda and recipe.fused:
-        # Few products are left to cuBLAS, and small ones: 4 instead of 32 MiB for each of its work spaces.
+    if policy.is_fused() and not any(kind.sparse for kind in kinds):
+        # Few products are left to cuBLAS, and small ones: 4 instead of 32 MiB for each of its work spaces, in
+        # all of the process, if it has none yet.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:1")
     if compiled:
         from torch._dynamo import config as limits
