@@ -13,7 +13,7 @@ from torch import Tensor
 
 from georoutenet.model import fused, start_attention_cuda
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import neighborhood, pair_distances
+from georoutenet.model.geometry import Neighborhood, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet, Layer
 from georoutenet.model.layers import linear_maps
 from georoutenet.model.start_attention_cuda import start_distribution, start_state
@@ -122,13 +122,25 @@ class PlainTower:
     def __init__(self, net: GeoRouteNet, first: Tensor) -> None:
         self.layers, self.history = list(net.layers), [first]
 
-    def layer(self, number: int, values: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
+    def layer(
+        self,
+        number: int,
+        queries: tuple[Tensor, ...],
+        e: Tensor,
+        weight: Tensor,
+        strength: Tensor,
+        near: Neighborhood,
+        slots: None,
+    ) -> tuple[Tensor, ...]:
         layer, following = self.layers[number], self.layers[number + 1 : number + 2]
+        places = near.index, near.mask, near.distance
+        attend = fused.operations(plain=True).attention
+        values, edges, e = attend(*queries, e, weight, strength, *places, heads=layer.heads)
         h = layer.node(layer.message(values, edges), self.history)
         self.history.append(h)
         x = h.to(values.dtype)
         of_following = [one for after in following for one in after.queries(x.dtype)]
-        return x, *linear_maps(x, [*layer.ends(x.dtype), *of_following])
+        return e, x, *linear_maps(x, [*layer.ends(x.dtype), *of_following])
 
 
 @pytest.mark.usefixtures("_emulated")
@@ -138,7 +150,7 @@ def test_scores_with_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     net, coords = GeoRouteNet(PolicyConfig(layers=3)), torch.rand(3, 12, 2)
     plain = fused.operations(plain=True)
-    with_kernels = dataclasses.replace(plain, tower=PlainTower)
+    with_kernels = dataclasses.replace(plain, tower=PlainTower, tables=lambda near: {"slots": None})
     monkeypatch.setattr(start_attention_cuda, "fits", lambda config, x: True)
     near = neighborhood(coords, net.config.neighbors)
     distance = pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))
