@@ -171,7 +171,7 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     """Gap against size on uniform instances, a line per decoder, intervals as pale bars."""
     from matplotlib.ticker import LogLocator
 
-    figure, ((ax,),) = _figure(1, 1, (6.6, 4.2))
+    figure, ((ax,),) = _figure(1, 1, (6.6, 5.0))
     uniform = {name: n for n, name in SHIFT["uniform"].items()}
     own = [cell for cell in cells if cell.set in uniform]
     for color, marker, decoder in zip(COLORS, MARKERS, _decoders(own), strict=False):
@@ -188,7 +188,7 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     handles, labels = ax.get_legend_handles_labels()
     handles.append(_handle(GRAY, "", "o", "", hollow=True))
     labels.append("paper, on val50 and diag100")
-    ax.legend(handles, labels, fontsize=9, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     tidy(ax)
     ax.set(xscale="log", yscale="log", xlim=(SIZES[0] / 1.2, SIZES[-1] * 1.2))
     ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
