@@ -150,9 +150,7 @@ def test_sizes_have_a_line_for_each_measured_decoder(tmp_path: object) -> None:
         for n, s in ((50, "val50"), (100, "diag100"))
     }
     assert points(ax) == {(20.0, 0.5), (50.0, 1.0), (50.0, 0.2)} | paper
-    legend = ax.get_legend()
-    assert legend is not None
-    labels = [text.get_text() for text in legend.get_texts()]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["Greedy", "Beam-7", "paper, on val50 and diag100"]
     drawable(figure, tmp_path)
 
