@@ -23,9 +23,9 @@ import torch
 
 from georoutenet.decode import rollout
 from georoutenet.model import fused, nar4tsp_layer_cuda, native, node_layer_cuda
+from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
-from georoutenet.train.trainer import make_policy, make_steps
 
 CASES: dict[str, dict[str, object]] = {
     "n=50 batch=512 M=48": {"n": 50, "batch": 512, "candidates": 48, "baseline": "mean"},

@@ -154,7 +154,7 @@ for n in (3, 11):
 sys.path.insert(0, {train!r})
 from georoutenet.model import fused
 from georoutenet.train.step import State
-from georoutenet.train.trainer import make_policy, make_steps
+from georoutenet.train.prepare import make_policy, make_steps
 from tiny import tiny_recipe
 
 def train(kernels):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from georoutenet.train import adam
 from georoutenet.train.adam import PIECE, WARPS, Adam, FusedAdam, starts
+from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.step import State
-from georoutenet.train.trainer import make_policy, make_steps
 
 sys.path.append(str(Path(__file__).parent.parent / "model"))
 from emulated import Emulated

@@ -8,9 +8,9 @@ from literal_mcs import literal_cost, literal_mcs, literal_replay, literal_singl
 from tiny import tiny_recipe
 
 from georoutenet.decode import rollout
+from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import State, Step, diagnostics, plain_rollout
-from georoutenet.train.trainer import make_policy, make_steps
 
 CPU = torch.device("cpu")
 

@@ -9,9 +9,10 @@ import torch
 from tiny import tiny_recipe
 
 from georoutenet.model import Policy
+from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, diagnostics
-from georoutenet.train.trainer import Trainer, make_policy, make_steps, run_together
+from georoutenet.train.trainer import Trainer, run_together
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from georoutenet.train import step as module
 from georoutenet.train.distributed import Processes, join_processes, leave_processes
+from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import State, Step
-from georoutenet.train.trainer import Trainer, make_policy, make_steps
+from georoutenet.train.trainer import Trainer
 
 CPU = torch.device("cpu")
 OBJECTIVES = {"mcs": [], "pg": ["objective=pg", "candidates=1"]}
