@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--memory] [--alone] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
+        [--memory] [--alone] [--apart] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from georoutenet.decode import rollout
-from georoutenet.model import fused, nar4tsp_layer_cuda, native, node_layer_cuda
+from georoutenet.model import edge_update_cuda, fused, nar4tsp_layer_cuda, native, node_layer_cuda
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
@@ -207,8 +207,13 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
     parser.add_argument("--memory", action="store_true", help="also print what holds the memory at its peak")
     parser.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
+    parser.add_argument(
+        "--apart", action="store_true", help="the last edge update and the head in two kernels"
+    )
     options = parser.parse_args()
     native.HOPPER = not options.alone
+    if options.apart:
+        edge_update_cuda.last_fits = lambda e: False
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)

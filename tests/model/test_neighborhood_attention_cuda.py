@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from emulated import Emulated
+from emulated import Emulated, launching
 from test_neighborhood_attention_triton import compare, in_place, problem, strided
 from torch import Tensor
-
-BLOCKS = 2
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +27,13 @@ def slots_of(index: Tensor, mask: Tensor) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(kernels: Emulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The attention runs the emulated kernels; what they leave unwritten is not a number."""
+    """The attention runs the emulated kernels."""
     from georoutenet.model import neighborhood_attention_cuda, neighborhood_attention_triton
-    from georoutenet.model.native import Kernel
 
-    def run(kernel: Kernel, *arguments: Tensor | int, blocks: int = BLOCKS) -> None:
-        kernels(kernel.name, *arguments, blocks=blocks)
-
-    monkeypatch.setattr(Kernel, "__call__", run)
-    monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: BLOCKS)
     monkeypatch.setattr(neighborhood_attention_cuda, "fits", lambda *arguments: True)
     monkeypatch.setattr(neighborhood_attention_triton, "neighborhood_slots", slots_of)
-    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
-    yield
-    torch.use_deterministic_algorithms(False)
+    with launching(kernels, monkeypatch):
+        yield
 
 
 @pytest.mark.parametrize(

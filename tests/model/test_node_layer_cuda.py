@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
-from emulated import Emulated, off
+from emulated import Emulated, launching, off
 from test_neighborhood_attention_cuda import slots_of
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import linear_maps
-from georoutenet.model.native import Kernel
 
 attention = pytest.importorskip("georoutenet.model.neighborhood_attention_triton")
 
@@ -26,18 +26,15 @@ Kernels = tuple[Emulated, Emulated, int]
 """Those of the nodes, those of attention, and how many warps a block has."""
 
 
-def put_in_place(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def in_place(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     of_nodes, of_attention, warps = kernels
-
-    def run(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
-        of_attention(kernel.name, *arguments, blocks=blocks)
-
-    monkeypatch.setattr(Kernel, "__call__", run)
-    monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: of_attention.blocks)
     monkeypatch.setattr(native, "hopper", lambda device: warps > 2)
     monkeypatch.setattr(node_layer_cuda, "FORWARD", {warps: partial(of_nodes, "node_forward")})
     monkeypatch.setattr(node_layer_cuda, "BACKWARD", {warps: partial(of_nodes, "node_backward")})
     monkeypatch.setattr(node_layer_cuda, "_warps", lambda rows, device: warps)
+    with launching(of_attention, monkeypatch):
+        yield
 
 
 def make_kernels(factory: pytest.TempPathFactory, warps: int) -> Kernels:
@@ -52,10 +49,8 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def _emulated(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    put_in_place(kernels, monkeypatch)
-    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
-    yield
-    torch.use_deterministic_algorithms(False)
+    with in_place(kernels, monkeypatch):
+        yield
 
 
 def make_net(layers: int = 3) -> GeoRouteNet:
@@ -101,6 +96,17 @@ class Inputs:
         )
 
 
+def random_inputs(batch: int, n: int, layers: int, device: str = "cpu") -> Inputs:
+    torch.manual_seed(n)
+    return Inputs(
+        [torch.randn(3, batch, n, 128, device=device) for _ in range(layers)],
+        [torch.randn(batch, n, n, 128, device=device) for _ in range(layers)],
+        [torch.rand((), device=device) for _ in range(layers)],
+        torch.randn(batch, n, 128, device=device),
+        neighborhood(torch.rand(batch, n, 2, device=device), 10),
+    ).to(torch.bfloat16, torch.float32)
+
+
 def reference(net: GeoRouteNet, given: Inputs) -> list[Tensor]:
     history, outputs = [given.first], []
     places = given.near.index, given.near.mask, given.near.distance
@@ -140,16 +146,8 @@ def in_kernels(net: GeoRouteNet, given: Inputs) -> list[Tensor]:
 
 
 def compare(batch: int, n: int, layers: int, device: str = "cpu") -> None:
-    torch.manual_seed(n)
     net = make_net(layers).to(device)
-    coords = torch.rand(batch, n, 2, device=device)
-    given = Inputs(
-        [torch.randn(3, batch, n, 128, device=device) for _ in range(layers)],
-        [torch.randn(batch, n, n, 128, device=device) for _ in range(layers)],
-        [torch.rand((), device=device) for _ in range(layers)],
-        torch.randn(batch, n, 128, device=device),
-        neighborhood(coords, 10),
-    ).to(torch.bfloat16, torch.float32)
+    given = random_inputs(batch, n, layers, device)
     shapes = [x.shape for x in reference(net, given.to(torch.float32, torch.float32))]
     upstream = [torch.randn(shape, device=device).bfloat16() for shape in shapes]
     found = run(net, in_kernels, given, [x.clone() for x in upstream])
@@ -180,8 +178,8 @@ def test_two_groups_of_warps(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More rows a block; one group has none in the last block."""
-    put_in_place(make_kernels(tmp_path_factory, 8), monkeypatch)
-    compare(3, 47, 2)
+    with in_place(make_kernels(tmp_path_factory, 8), monkeypatch):
+        compare(3, 47, 2)
 
 
 @pytest.mark.usefixtures("_emulated")
@@ -216,15 +214,7 @@ def test_scores_with_the_tower(width: int | None) -> None:
 
 @pytest.mark.usefixtures("_emulated")
 def test_one_backward_pass_only() -> None:
-    coords = torch.rand(1, 5, 2)
-    given = Inputs(
-        [torch.randn(3, 1, 5, 128)],
-        [torch.randn(1, 5, 5, 128)],
-        [torch.rand(())],
-        torch.randn(1, 5, 128),
-        neighborhood(coords, 10),
-    ).to(torch.bfloat16, torch.float32)
-    outputs = in_kernels(make_net(1), given)
+    outputs = in_kernels(make_net(1), random_inputs(1, 5, 1))
     upstream = [torch.randn_like(x) for x in outputs]
     torch.autograd.backward(outputs, upstream, retain_graph=True)
     with pytest.raises(RuntimeError, match="one backward pass only"):

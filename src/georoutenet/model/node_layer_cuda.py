@@ -368,6 +368,8 @@ class _NodeLayer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, de: Tensor, of_state: Tensor, *of_maps: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gates is None:
+            raise RuntimeError("there is one backward pass only: it writes over what it reads")
         tower, number = ctx.tower, ctx.number
         *of_attention, slots, strength, kept, shares, scales, state = ctx.saved_tensors
         is_last, past = number == tower.layers - 1, number + 1
@@ -379,8 +381,6 @@ class _NodeLayer(torch.autograd.Function):
         products = state.new_empty((rows, 2 * WIDTH))
         of_values = torch.empty_like(state)
         edges = state.new_empty((*state.shape[:2], 8, WIDTH))  # gradients of averages, then the averages
-        if ctx.gates is None:
-            raise RuntimeError("there is one backward pass only: it writes over what it reads")
         warps = _warps(rows, state.device)
         blocks = -(-rows // (16 * warps))
         of_norms = scales.new_empty((blocks, 4, WIDTH))

@@ -40,15 +40,14 @@ __device__ __forceinline__ void transfer(int count, Read read, Write write) {
       if (first + i * (int)blockDim.x < count) write(first + i * (int)blockDim.x, v[i]);
   }
 }
-// x W^T: operand fragments of W as stored (out, in).
+// Operand fragment k of W as stored (out, in).
+__device__ __forceinline__ uint4 fragment(const unsigned short* weight, int k) {
+  int lane = k % 32, c = k / 32 % 4, q = k / 128;
+  return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
+}
+// x W^T
 __device__ void fill(uint4* fragments, const unsigned short* weight) {
-  transfer(
-      FRAGMENTS,
-      [&](int k) {
-        int lane = k % 32, c = k / 32 % 4, q = k / 128;
-        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
-      },
-      [&](int k, uint4 v) { place(fragments, k, v); });
+  transfer(FRAGMENTS, [&](int k) { return fragment(weight, k); }, [&](int k, uint4 v) { place(fragments, k, v); });
 }
 // x W
 __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) {
@@ -67,11 +66,7 @@ __device__ void fill_transposed(uint4* fragments, const unsigned short* weight) 
 // x W^T times a factor, which is given twice.
 __device__ void fill_times(uint4* fragments, const unsigned short* weight, word factor) {
   transfer(
-      FRAGMENTS,
-      [&](int k) {
-        int lane = k % 32, c = k / 32 % 4, q = k / 128;
-        return *(const uint4*)(weight + feature(q, lane / 4) * WIDTH + 32 * c + 8 * (lane % 4));
-      },
+      FRAGMENTS, [&](int k) { return fragment(weight, k); },
       [&](int k, uint4 v) {
         place(fragments, k, make_uint4(mul2(v.x, factor), mul2(v.y, factor), mul2(v.z, factor), mul2(v.w, factor)));
       });
