@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.generate import GENERATORS, clustered, explosion, grid, rectangle, ring, uniform
+from georoutenet.generate import GENERATORS, clustered, explosion, grid, rectangle, ring, turned, uniform
 
 DIGESTS = {
     "uniform": "2754c121f0d84cf0",
@@ -13,6 +13,7 @@ DIGESTS = {
     "grid": "c93008bfcc089ab9",
     "ring": "e95ec211cf64cb89",
     "rectangle": "a39e8aa92924a04f",
+    "turned": "ca097a5e50cc823c",
 }
 OTHERS = [name for name in GENERATORS if name != "uniform"]
 
@@ -125,3 +126,16 @@ def test_rectangles_lie_both_ways_and_vary():
     assert shorter.min() > 0.17
     assert abs(shorter.mean() - 0.6) < 0.04
     assert shorter.std() > 0.2
+
+
+def test_turned_squares_fill_the_unit_square_at_every_angle():
+    cities = turned(300, 10_000, 6).astype(np.float64)
+    assert (cities.min(axis=1) == 0).all()
+    assert (cities.max(axis=(1, 2)) == 1).all()
+    # A square of side 1, turned by a, is cos a + sin a wide: scaled to fit, its area goes from 1 down to 1/2.
+    # The determinant of the cities' covariance has it, whatever the angle.
+    area = 12 * np.sqrt([np.linalg.det(np.cov(instance.T)) for instance in cities])
+    angle = np.linspace(0, np.pi / 2, 1001)
+    expected = 1 / (np.cos(angle) + np.sin(angle)) ** 2
+    assert abs(area.mean() - expected.mean()) < 0.03
+    assert abs(area.std() - expected.std()) < 0.03

@@ -1,4 +1,4 @@
-"""Random instances by seed: six distributions, each ``(count, n, 2)`` float32.
+"""Random instances by seed: seven distributions, each ``(count, n, 2)`` float32.
 
 All but :func:`uniform` draw only uniform doubles from NumPy's PCG64, transform them by the formulas in
 their docstrings, fold what leaves the unit square back into it and round to multiples of 2**-20. The
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.instance import normalize
 
 Coordinates = NDArray[np.float32]
 _Doubles = NDArray[np.float64]
@@ -95,6 +96,15 @@ def rectangle(count: int, n: int, seed: int) -> Coordinates:
     return _into_square(rng.random((count, n, 2)) * sides[:, None])
 
 
+def turned(count: int, n: int, seed: int) -> Coordinates:
+    """Cities uniform in a square turned by any angle, then made to fill the unit square as views do."""
+    rng = _rng(count, n, seed)
+    angle = np.pi / 2 * rng.random((count, 1))
+    across, up = np.moveaxis(rng.random((count, n, 2)) - 0.5, -1, 0)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return _into_square(normalize(np.stack([cos * across - sin * up, sin * across + cos * up], axis=-1)))
+
+
 GENERATORS: dict[str, Callable[[int, int, int], Coordinates]] = {
     "uniform": uniform,
     "clustered": clustered,
@@ -102,6 +112,7 @@ GENERATORS: dict[str, Callable[[int, int, int], Coordinates]] = {
     "grid": grid,
     "ring": ring,
     "rectangle": rectangle,
+    "turned": turned,
 }
 
 

@@ -103,6 +103,15 @@ def _rectangle(draw: Draw, n: int) -> Tensor:
     return _points(draw, n) * sides[:, None]
 
 
+def _turned(draw: Draw, n: int) -> Tensor:
+    angle = math.pi / 2 * draw(1)
+    across, up = (_points(draw, n) - 0.5).unbind(-1)
+    cos, sin = angle.cos(), angle.sin()
+    cities = torch.stack((cos * across - sin * up, sin * across + cos * up), -1)
+    shifted = cities - cities.amin(1, keepdim=True)
+    return shifted / shifted.amax((1, 2), keepdim=True).clamp_min(1e-9)
+
+
 DISTRIBUTIONS: dict[str, Callable[[Draw, int], Tensor]] = {
     "uniform": _points,
     "clustered": _clustered,
@@ -110,4 +119,5 @@ DISTRIBUTIONS: dict[str, Callable[[Draw, int], Tensor]] = {
     "grid": _grid,
     "ring": _ring,
     "rectangle": _rectangle,
+    "turned": _turned,
 }

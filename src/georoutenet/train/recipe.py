@@ -20,7 +20,7 @@ OBJECTIVES = ("mcs", "pg")
 SCHEDULES = ("constant", "cosine")
 SCHEDULE_UNITS = ("steps", "seconds")
 PRECISIONS = ("float32", "bfloat16")
-DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring", "rectangle")
+DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring", "rectangle", "turned")
 
 FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fused", "recompute"})
 """Settings that do not change what is learned: a run may be resumed with other values."""
