@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,17 @@ def test_steps_in_kernels_repeat_bit_for_bit(encoder: str) -> None:
     assert torch.equal(first, again)
     for name, parameter in one.parameters.items():
         assert torch.equal(parameter, two.parameters[name]), name
+
+
+def test_postponed_gradients_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of weights, which run alongside the rest of the backward pass, to the bit."""
+    size = ["n=50", "batch=512", "candidates=8", "policy.layers=6"]
+    recipe = tiny_recipe([*size, *LARGE_ENOUGH])
+    _, postponed = totals(recipe, steps=10)
+    monkeypatch.setattr("georoutenet.train.step.postponing", nullcontext)
+    _, at_once = totals(recipe, steps=10)
+    for name, parameter in postponed.parameters.items():
+        assert torch.equal(parameter, at_once.parameters[name]), name
 
 
 def test_a_mix_of_sizes_trains_in_kernels(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ queue of copies into shared memory.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
 from georoutenet.model import native
 from georoutenet.model.native import TILE, Kernel
 from georoutenet.model.part_sums_cuda import part_sums
+from georoutenet.model.streams import later
 
 TARGETS = 64  # of an item, at most
 TEAMS = 2  # of a block, which work on items of their own: one works while the other waits
@@ -57,7 +60,8 @@ def totals(
     """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)``, the weight and the norm from their parts."""
     in_parts = [x for x in (ds, dt) if x.shape[1] > 1]
     dtypes = [dw.dtype, norms.dtype, *[narrow] * len(in_parts)]
-    weight, norm, *found = part_sums(dw.unsqueeze(0), norms.unsqueeze(0), *in_parts, dtypes=dtypes)
+    with nullcontext() if in_parts else later(dw, norms):
+        weight, norm, *found = part_sums(dw.unsqueeze(0), norms.unsqueeze(0), *in_parts, dtypes=dtypes)
     sources, targets = (found.pop(0) if x.shape[1] > 1 else x.squeeze(1) for x in (ds, dt))
     return sources, targets, weight.squeeze(0), norm.squeeze(0)
 

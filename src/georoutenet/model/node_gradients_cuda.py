@@ -41,8 +41,11 @@ class Traces:
     of_maps: Sequence[Tensor]  # two or five gradients of the new states' maps, (rows, d) each
 
     def __post_init__(self) -> None:
+        assert all(rows.is_contiguous() for rows in self.tensors()), "the kernel walks along rows"
+
+    def tensors(self) -> list[Tensor]:
         *own, of_maps = (getattr(self, field.name) for field in fields(self))
-        assert all(rows.is_contiguous() for rows in (*own, *of_maps)), "the kernel walks along rows"
+        return [*own, *of_maps]
 
 
 def of_parameters(traces: Traces) -> list[Tensor]:

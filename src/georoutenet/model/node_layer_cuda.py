@@ -28,6 +28,7 @@ from georoutenet.model import native, neighborhood_attention_cuda
 from georoutenet.model.arrange_cuda import ARRANGE, Plan, Table, arrange, make_plan, make_table
 from georoutenet.model.native import MATRIX, WIDTH, Kernel
 from georoutenet.model.node_gradients_cuda import Traces, of_parameters
+from georoutenet.model.streams import later
 
 if TYPE_CHECKING:
     from georoutenet.model.config import PolicyConfig
@@ -397,6 +398,8 @@ class _NodeLayer(torch.autograd.Function):
         )
         norm = tower.vectors[number, : 2 * WIDTH]
         traces = Traces(gradients, products, of_values, edges, kept, norm, state, of_norms, given[1:])
+        with later(*traces.tensors()):
+            own = of_parameters(traces)
         of_first = tower.of_history[0] if number == 0 else None
         of_strength = sums[-1, 0].view(strength.shape)
-        return None, None, None, dq, dk, dv, de, sums[:-1], of_strength, of_first, *of_parameters(traces)
+        return None, None, None, dq, dk, dv, de, sums[:-1], of_strength, of_first, *own

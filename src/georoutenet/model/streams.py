@@ -5,11 +5,18 @@
     z = large(x)
     rejoin(y)
 
+    with postponing():
+        ...
+        with later(x):      # somewhere in a backward pass: a result that nobody wants before the end
+            g = gradient(x)
+    optimize(g)
+
 Without a GPU everything runs as it is written.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -62,3 +69,46 @@ def reserve(*tensors: Tensor) -> None:
     for tensor in tensors:
         if tensor.is_cuda:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))
+
+
+HELD = 2  # an edge update and a layer at the nodes: what they read is held until the next ones are begun
+_postponed: dict[torch.cuda.Stream, deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]]] | None = None
+
+
+@cache
+def _late_of(stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    """The stream for work that those of ``stream`` and beside it do not wait for."""
+    return torch.cuda.Stream(stream.device)
+
+
+@contextmanager
+def postponing() -> Iterator[None]:
+    """Within, what runs `later` is done only at the end: nobody may read its results before. For one
+    backward pass at a time, in whatever thread."""
+    global _postponed
+    _postponed = {}
+    try:
+        yield
+    finally:
+        for stream in _postponed:
+            torch.cuda.current_stream(stream.device).wait_stream(_late_of(stream))
+        _postponed = None
+
+
+@contextmanager
+def later(*reads: Tensor) -> Iterator[None]:
+    """Work that reads these tensors, alongside what follows if somebody is `postponing`.
+
+    They are held meanwhile: their memory belongs to the current stream, which would use it again."""
+    if _postponed is None or not reads[0].is_cuda:
+        yield
+        return
+    current = torch.cuda.current_stream(reads[0].device)
+    late, held = _late_of(current), _postponed.setdefault(current, deque())
+    late.wait_stream(current)
+    with torch.cuda.stream(late):
+        yield
+    held.append((late.record_event(), reads))
+    if len(held) > HELD:
+        current.wait_event(held[0][0])
+        held.popleft()

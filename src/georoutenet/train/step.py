@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from georoutenet.decode import greedy, replay, rollout, sample
 from georoutenet.decode.costs import tour_costs
 from georoutenet.model.scores import Scores
+from georoutenet.model.streams import postponing
 from georoutenet.train import adam
 from georoutenet.train.adam import Adam, FusedAdam
 from georoutenet.train.distributed import Processes
@@ -160,7 +161,8 @@ class Step:
     def backward(self, loss: Tensor) -> None:
         """Leave the loss's gradients at the parameters, as they come: strided, shared, or none."""
         parameters = list(self.state.parameters.values())
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        with postponing():
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None and self.processes.count > 1:  # written to, so in memory of its own
                 gradient = gradient.clone(memory_format=torch.contiguous_format)
