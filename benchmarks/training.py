@@ -1,7 +1,8 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--memory] [--alone] [--apart] [--set policy.encoder=nar4tsp] [--csv benchmarks/results/training.csv]
+        [--memory] [--alone] [--apart] [--at-once] [--set policy.encoder=nar4tsp]
+        [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -15,7 +16,7 @@ import datetime
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 
 from georoutenet.decode import rollout
 from georoutenet.model import edge_update_cuda, fused, nar4tsp_layer_cuda, native, node_layer_cuda
+from georoutenet.train import step as step_module
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe, recipe_from_dict
 from georoutenet.train.step import CapturedStep, State, Step
@@ -210,8 +212,13 @@ def main() -> None:
     parser.add_argument(
         "--apart", action="store_true", help="the last edge update and the head in two kernels"
     )
+    parser.add_argument(
+        "--at-once", action="store_true", help="gradients of weights not alongside the backward pass"
+    )
     options = parser.parse_args()
     native.HOPPER = not options.alone
+    if options.at_once:
+        step_module.postponing = nullcontext
     if options.apart:
         edge_update_cuda.last_fits = lambda e: False
     device = torch.device(options.device)
