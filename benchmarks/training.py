@@ -151,7 +151,8 @@ def kernels_of(recipe: Recipe, device: torch.device) -> str:
     if is_ours:
         name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
     again = recipe.recompute if recipe.policy.encoder == "georoutenet" else 0
-    return f"{name}, {again} of the edge states made again" if again else name
+    name += f", {again} of the edge states made again" if again else ""
+    return f"{name}, gradients of weights at once" if step_module.postponing is nullcontext else name
 
 
 def measure(
@@ -218,7 +219,7 @@ def main() -> None:
     options = parser.parse_args()
     native.HOPPER = not options.alone
     if options.at_once:
-        step_module.postponing = nullcontext
+        step_module.postponing = nullcontext  # the loss is its value
     if options.apart:
         edge_update_cuda.last_fits = lambda e: False
     device = torch.device(options.device)

@@ -97,7 +97,10 @@ def rectangle(count: int, n: int, seed: int) -> Coordinates:
 
 
 def turned(count: int, n: int, seed: int) -> Coordinates:
-    """Cities uniform in a square turned by any angle, then made to fill the unit square as views do."""
+    """Cities uniform in a square turned by an angle in [0, pi/2], then made to fill the unit square.
+
+    That is all angles, since a square turned by a quarter is itself; and what a random view looks like.
+    """
     rng = _rng(count, n, seed)
     angle = np.pi / 2 * rng.random((count, 1))
     across, up = np.moveaxis(rng.random((count, n, 2)) - 0.5, -1, 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 import torch
+from torch import Tensor
 
 from georoutenet.model import streams
 from georoutenet.model.streams import later, postponing
@@ -24,6 +26,7 @@ class Stream:
 
     def record_event(self) -> str:
         self.events += 1
+        self.notes.append(f"{self.name} marks {self.events}")
         return f"{self.name}{self.events}"
 
     def wait_event(self, event: str) -> None:
@@ -49,6 +52,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def on(stream: Stream) -> Iterator[None]:
         notes.append(f"on {stream.name}:")
         yield
+        notes.append("back")
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
     monkeypatch.setattr(torch.cuda, "stream", on)
@@ -56,35 +60,56 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return notes
 
 
+LOSS = cast("Tensor", OnGPU("loss", []))
+
+
 def work(name: str, notes: list[str]) -> None:
-    with later(OnGPU(name, notes)):  # type: ignore[arg-type]
+    with later(cast("Tensor", OnGPU(name, notes))):
         notes.append(name)
 
 
+def begun(name: str, mark: int) -> list[str]:
+    return ["late waits for main", "on late:", name, "back", f"late marks {mark}"]
+
+
 def test_what_is_read_is_held_until_it_has_been_read(notes: list[str]) -> None:
-    with postponing():
+    with postponing(LOSS):
         for name in ("a", "b", "c"):
             work(name, notes)
         notes.append("end")
     assert notes == [
-        *("late waits for main", "on late:", "a"),
-        *("late waits for main", "on late:", "b"),
-        *("late waits for main", "on late:", "c"),
+        *begun("a", 1),
+        *begun("b", 2),
+        *begun("c", 3),
         *("main waits for late1", "a goes"),
         *("end", "main waits for late", "b goes", "c goes"),
-    ]  # fmt: skip
+    ]
+
+
+def test_after_an_error_nothing_runs_on(notes: list[str]) -> None:
+    def break_down() -> None:
+        with postponing(LOSS):
+            work("a", notes)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        break_down()
+    assert notes[:6] == [*begun("a", 1), "main waits for late"]
+    notes.clear()
+    work("b", notes)
+    assert notes == ["b", "b goes"]
 
 
 def test_nothing_is_postponed_unless_somebody_waits_at_the_end(notes: list[str]) -> None:
     work("a", notes)
-    with pytest.raises(ValueError, match="broken"), postponing():
-        raise ValueError("broken")
+    with postponing(LOSS):
+        pass
     work("b", notes)
     assert notes == ["a", "a goes", "b", "b goes"]
 
 
 def test_on_a_cpu_everything_happens_at_once() -> None:
     done = []
-    with postponing(), later(torch.ones(1)):
+    with postponing(torch.ones(1)), later(torch.ones(1)):
         done.append(1)
     assert done == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from tiny import tiny_recipe
 
-from georoutenet.model import Policy
+from georoutenet.model import Policy, streams
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, diagnostics
@@ -129,13 +130,24 @@ def test_steps_in_kernels_repeat_bit_for_bit(encoder: str) -> None:
         assert torch.equal(parameter, two.parameters[name]), name
 
 
-def test_postponed_gradients_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [["cuda_graph=false", "recompute=2"], []])
+def test_postponed_gradients_are_the_same(how: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of weights, which run alongside the rest of the backward pass, to the bit."""
-    size = ["n=50", "batch=512", "candidates=8", "policy.layers=6"]
-    recipe = tiny_recipe([*size, *LARGE_ENOUGH])
+    size = ["n=50", "batch=512", "candidates=8", "policy.layers=6", "compile=false"]
+    recipe = tiny_recipe([*size, *LARGE_ENOUGH, *how])
+    used = []
+
+    def late_of(stream: torch.cuda.Stream, late_of: Callable[..., torch.cuda.Stream] = streams._late_of):
+        used.append(stream)
+        return late_of(stream)
+
+    monkeypatch.setattr(streams, "_late_of", late_of)
     _, postponed = totals(recipe, steps=10)
+    assert used
     monkeypatch.setattr("georoutenet.train.step.postponing", nullcontext)
+    used.clear()
     _, at_once = totals(recipe, steps=10)
+    assert not used
     for name, parameter in postponed.parameters.items():
         assert torch.equal(parameter, at_once.parameters[name]), name
 

@@ -60,6 +60,7 @@ def totals(
     """Gradients of sources ``(B, m, d)``, targets ``(B, n, d)``, the weight and the norm from their parts."""
     in_parts = [x for x in (ds, dt) if x.shape[1] > 1]
     dtypes = [dw.dtype, norms.dtype, *[narrow] * len(in_parts)]
+    # One kernel adds up all of them, and gradients of cities are wanted at once.
     with nullcontext() if in_parts else later(dw, norms):
         weight, norm, *found = part_sums(dw.unsqueeze(0), norms.unsqueeze(0), *in_parts, dtypes=dtypes)
     sources, targets = (found.pop(0) if x.shape[1] > 1 else x.squeeze(1) for x in (ds, dt))

@@ -44,6 +44,7 @@ class Traces:
         assert all(rows.is_contiguous() for rows in self.tensors()), "the kernel walks along rows"
 
     def tensors(self) -> list[Tensor]:
+        """All of them; the last field has several."""
         *own, of_maps = (getattr(self, field.name) for field in fields(self))
         return [*own, *of_maps]
 

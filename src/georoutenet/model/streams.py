@@ -5,7 +5,7 @@
     z = large(x)
     rejoin(y)
 
-    with postponing():
+    with postponing(loss):
         ...
         with later(x):      # somewhere in a backward pass: a result that nobody wants before the end
             g = gradient(x)
@@ -71,28 +71,34 @@ def reserve(*tensors: Tensor) -> None:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
-HELD = 2  # an edge update and a layer at the nodes: what they read is held until the next ones are begun
-_postponed: dict[torch.cuda.Stream, deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]]] | None = None
+# Usually an edge update and a layer at the nodes, each held until the next of its kind is begun. Where an
+# update leaves parts that are wanted at once, two layers.
+HELD = 2
+_postponed: dict[torch.cuda.Stream, deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]]] = {}
 
 
 @cache
 def _late_of(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-    """The stream for work that those of ``stream`` and beside it do not wait for."""
+    """The stream for work of ``stream`` that nobody waits for before the end."""
     return torch.cuda.Stream(stream.device)
 
 
 @contextmanager
-def postponing() -> Iterator[None]:
-    """Within, what runs `later` is done only at the end: nobody may read its results before. For one
-    backward pass at a time, in whatever thread."""
-    global _postponed
-    _postponed = {}
+def postponing(x: Tensor) -> Iterator[None]:
+    """Within, what runs `later` on the current stream of ``x`` is done only at the end, so nobody may read
+    its results before. In a backward pass: they are gradients of leaves that are used once, in their dtype
+    and shape, since autograd would add them up or cast them at once."""
+    if not x.is_cuda:
+        yield
+        return
+    current = torch.cuda.current_stream(x.device)
+    held = _postponed[current] = deque()
     try:
         yield
     finally:
-        for stream in _postponed:
-            torch.cuda.current_stream(stream.device).wait_stream(_late_of(stream))
-        _postponed = None
+        if held:  # otherwise the late stream may be none of those that are recorded
+            current.wait_stream(_late_of(current))
+        del _postponed[current]
 
 
 @contextmanager
@@ -100,11 +106,12 @@ def later(*reads: Tensor) -> Iterator[None]:
     """Work that reads these tensors, alongside what follows if somebody is `postponing`.
 
     They are held meanwhile: their memory belongs to the current stream, which would use it again."""
-    if _postponed is None or not reads[0].is_cuda:
+    current = torch.cuda.current_stream(reads[0].device) if reads[0].is_cuda else None
+    held = _postponed.get(current) if current else None
+    if current is None or held is None:
         yield
         return
-    current = torch.cuda.current_stream(reads[0].device)
-    late, held = _late_of(current), _postponed.setdefault(current, deque())
+    late = _late_of(current)
     late.wait_stream(current)
     with torch.cuda.stream(late):
         yield

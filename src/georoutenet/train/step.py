@@ -161,7 +161,7 @@ class Step:
     def backward(self, loss: Tensor) -> None:
         """Leave the loss's gradients at the parameters, as they come: strided, shared, or none."""
         parameters = list(self.state.parameters.values())
-        with postponing():
+        with postponing(loss):
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None and self.processes.count > 1:  # written to, so in memory of its own
