@@ -64,7 +64,12 @@ def _seen(points: Tensor, matrices: Tensor) -> Tensor:
     # About the center, so that far-away coordinates do not lose digits in the rotation.
     centered = points - points.mean(dim=-2, keepdim=True)
     turned = (centered[..., None, :] * matrices[..., None, :, :]).sum(dim=-1)
-    shifted = turned - turned.amin(dim=-2, keepdim=True)
+    return fill_square(turned)
+
+
+def fill_square(points: Tensor) -> Tensor:
+    """`georoutenet.instance.normalize` of tensors ``(..., n, 2)``."""
+    shifted = points - points.amin(dim=-2, keepdim=True)
     span = shifted.amax(dim=(-2, -1), keepdim=True)
     return shifted / torch.where(span > 0, span, 1.0)
 

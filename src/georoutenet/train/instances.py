@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode.randomness import mix
+from georoutenet.decode.views import fill_square
 from georoutenet.errors import InputError
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit number
@@ -107,9 +108,7 @@ def _turned(draw: Draw, n: int) -> Tensor:
     angle = math.pi / 2 * draw(1)
     across, up = (_points(draw, n) - 0.5).unbind(-1)
     cos, sin = angle.cos(), angle.sin()
-    cities = torch.stack((cos * across - sin * up, sin * across + cos * up), -1)
-    shifted = cities - cities.amin(1, keepdim=True)
-    return shifted / shifted.amax((1, 2), keepdim=True).clamp_min(1e-9)
+    return fill_square(torch.stack((cos * across - sin * up, sin * across + cos * up), -1))
 
 
 DISTRIBUTIONS: dict[str, Callable[[Draw, int], Tensor]] = {
