@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--memory] [--alone] [--apart] [--at-once] [--set policy.encoder=nar4tsp]
+        [--memory] [--trace trace.csv] [--alone] [--apart] [--at-once] [--set policy.encoder=nar4tsp]
         [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
@@ -98,6 +98,22 @@ def show_kernels(step: Step, most: int = 40) -> None:
         print(f"{kernel.self_device_time_total / 1000:8.3f} ms {kernel.count:5d} x {kernel.key[:100]}")
 
 
+def write_trace(step: Callable[[], None], path: Path) -> None:
+    """Start, duration and stream of every GPU kernel of one step as it runs in training."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    events.sort(key=lambda event: event.time_range.start)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["start_us", "duration_us", "stream", "kernel"])
+        for event in events:
+            start, end = event.time_range.start, event.time_range.end
+            times = f"{start - events[0].time_range.start:.2f}", f"{end - start:.2f}"
+            writer.writerow([*times, event.device_resource_id, event.name[:60].replace(",", " ")])
+
+
 def owners_at_peak(events: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Bytes by the line of this package that asked for them, when most were in use; from a trace of the
     allocator's events."""
@@ -163,6 +179,7 @@ def measure(
     *,
     profile: bool = False,
     memory: bool = False,
+    trace: Path | None = None,
 ) -> dict[str, object]:
     policy = make_policy(recipe)
     state = State(policy, recipe, device)
@@ -178,6 +195,8 @@ def measure(
     synchronize(device)
     ready = time.perf_counter() - began
     steps = rate(whole, seconds, device)
+    if trace and device.type == "cuda":
+        write_trace(whole, trace)
     row: dict[str, object] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
@@ -209,6 +228,7 @@ def main() -> None:
     parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
     parser.add_argument("--memory", action="store_true", help="also print what holds the memory at its peak")
+    parser.add_argument("--trace", type=Path, help="also write every GPU kernel of a replayed step to a file")
     parser.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
     parser.add_argument(
         "--apart", action="store_true", help="the last edge update and the head in two kernels"
@@ -231,7 +251,8 @@ def main() -> None:
         recipe = recipe_from_dict({"precision": precision, **settings}, options.settings)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        row = measure(name, recipe, device, options.seconds, profile=options.profile, memory=options.memory)
+        also = {"profile": options.profile, "memory": options.memory, "trace": options.trace}
+        row = measure(name, recipe, device, options.seconds, **also)
         print("\n".join(f"{key:22s} {value}" for key, value in row.items()), end="\n\n", flush=True)
         is_new = not options.csv.exists()
         with open(options.csv, "a", newline="", encoding="utf-8") as file:
