@@ -96,12 +96,13 @@ small and mixed: their means are no estimates for other instances.""".splitlines
 _ABOUT_EFFICIENCY = """\
 All contenders of a file ran one after the other on the same kind of machine, with the commits and on
 the dates that it says, and took the first instances of each set. *Probe*: the first instance alone,
-warm, mean of three. *Total* and *instances/s*: all instances, our models in batches, solvers one by one on one thread of the processor. Times are
-wall-clock; *CPU s* is the processor time of the process in the same span, and is the smaller of the two
-where other programs had the core; a search or solver with a time limit then got less done. The paper's
-models run Beam-1000 on its GPU in batches of 128 (1 on TSPLIB), its solvers one process per instance,
-over the whole set. On TSPLIB solvers see unrounded distances, so a proven tour may be a little longer
-than the optimum. The picture is without weights called `paper-...`, so that it can be read.""".splitlines()
+warm, mean of three. *Total* and *instances/s*: all instances, our models in batches, solvers one by one
+on one thread of the processor. Times are wall-clock; *CPU s* is the processor time of the process in
+the same span, and is the smaller of the two where other programs had the core; a search or solver with
+a time limit then got less done. The paper's models run Beam-1000 on its GPU in batches of 128 (1 on
+TSPLIB), its solvers one process per instance, over the whole set. On TSPLIB solvers see unrounded
+distances, so a proven tour may be a little longer than the optimum. The picture is without weights
+called `paper-...`, so that it can be read.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
 One command per line makes the files that the tables read; `georoutenet tables results` then makes this
