@@ -76,6 +76,16 @@ def _forward(edges, position, successor, rows, n, count, size, J: tl.constexpr, 
         tl.store(row + 3 * size, tl.where(final, 0.0, chosen - largest - log_total), mask=real)
 
 
+@triton.jit
+def _sums(rows, chance, entropy, n, tours, size, J: tl.constexpr, T: tl.constexpr):
+    """Log-probability and entropy of some tours: the sums over their rows."""
+    tour, i = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T), tl.arange(0, J)
+    row = rows + tour[:, None] * n + i[None, :]
+    inside = (tour < tours)[:, None] & (i < n)[None, :]
+    tl.store(entropy + tour, tl.sum(tl.load(row + 2 * size, mask=inside, other=0.0), 1), mask=tour < tours)
+    tl.store(chance + tour, tl.sum(tl.load(row + 3 * size, mask=inside, other=0.0), 1), mask=tour < tours)
+
+
 @triton.jit(do_not_specialize=["n", "stride"])
 def _backward(
     edges, position, rows, grad_chance, grad_entropy, grad, n, stride, count, size,
@@ -138,7 +148,12 @@ def replay_rows(edges: Tensor, tours: Tensor) -> tuple[Tensor, Tensor, Tensor, T
         edges.contiguous(), position, successor, rows, n, count, batch * count * n,
         J=cities, R=block, num_warps=1,
     )  # fmt: skip
-    return rows[3].sum(2), rows[2].sum(2), position, rows
+    chance, entropy = edges.new_empty(batch, count), edges.new_empty(batch, count)
+    tours_of_program = max(1, ELEMENTS // cities)
+    _sums[(triton.cdiv(batch * count, tours_of_program),)](
+        rows, chance, entropy, n, batch * count, batch * count * n, J=cities, T=tours_of_program, num_warps=1
+    )
+    return chance, entropy, position, rows
 
 
 @torch.library.custom_op("georoutenet::replay_rows_backward", mutates_args=())

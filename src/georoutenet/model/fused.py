@@ -129,8 +129,10 @@ def begin(
     ones, both = torch.ones_like(features[..., :1]), torch.cat((into.weight, into.bias.unsqueeze(-1)), -1)
     first = torch.bmm(torch.cat((features, ones), -1), both.T.expand(len(coords), -1, -1)).to(dtype)
     s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
-    weights, biases = zip(*net.layers[0].queries(dtype), strict=True)
-    return [first], s, (functional.linear(first, torch.cat(weights), torch.cat(biases)),)
+    # First together, then in ``dtype``: the gradients of q, k and v are parts of one.
+    weights, biases = zip(*net.layers[0].queries(both.dtype), strict=True)
+    maps = torch.cat(weights).to(dtype), torch.cat(biases).to(dtype)
+    return [first], s, (functional.linear(first, *maps),)
 
 
 def embed(
