@@ -20,8 +20,6 @@ ROWS = 4 * TILE  # bytes of the 64 rows that a group of four warps takes at a ti
 EMBEDDING_SHARE, EMBEDDING_TOTALS_ROWS = WIDTH * (WIDTH + BASES + 2) + BASES + 8, WIDTH + BASES + 3
 LOGIT_SHARE, LOGIT_TOTALS_ROWS = (WIDTH + 1) * WIDTH + 4, WIDTH + 1
 
-SPARED = 0.0  # see `embedding_blocks`
-
 NARROW = MATRIX // 8  # bytes of a matrix of 16 ins
 EMBEDDING_FORWARD = Kernel(
     "edge_ends.cu", "embedding_forward", warps=16, shared=MATRIX + 3 * NARROW, groups=True
@@ -82,21 +80,12 @@ def embedding_forward(inputs: tuple[Tensor, ...], out: Tensor) -> None:
 def embedding_backward(saved: tuple[Tensor, ...], grad: Tensor) -> list[Tensor]:
     """Gradients of centers, bandwidth, weight1, bias1, weight2, bias2. Saved: the inputs but bias2."""
     kernel = embedding_backward_kernel(grad.device)
-    pairs = saved[0].numel()
-    blocks = embedding_blocks(pairs, kernel.count(saved))
+    blocks = kernel.count(saved)
     shares = saved[1].new_empty((blocks, EMBEDDING_SHARE))
-    kernel(*saved, grad, shares, pairs, blocks=blocks)
+    kernel(*saved, grad, shares, saved[0].numel())
     gradients = embedding_gradients(saved[2])
     EMBEDDING_TOTALS(shares, *gradients, blocks, blocks=EMBEDDING_TOTALS_ROWS)
     return gradients
-
-
-def embedding_blocks(pairs: int, places: int) -> int:
-    """The fewest blocks of which none takes more than its share of the pairs, or `SPARED` more than that: what
-    runs beside the embedding's backward pass are many small kernels, which want a few places of their own."""
-    tiles = -(-pairs // 128)
-    rounds = int(-(-tiles // places) * (1 + SPARED))
-    return -(-tiles // rounds)
 
 
 def embedding_gradients(bandwidth: Tensor) -> list[Tensor]:
