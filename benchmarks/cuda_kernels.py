@@ -16,13 +16,17 @@ from kernel_table import Table, parser
 from neighborhood_attention import HEADS
 from neighborhood_attention import arguments as attention_arguments
 
-from georoutenet.model import edge_ends_triton, edge_update_triton, fused, native, node_layer_cuda
+from georoutenet.kernels import edge_ends as edge_ends_triton
+from georoutenet.kernels import edge_update as edge_update_triton
+from georoutenet.kernels import encoder as fused
+from georoutenet.kernels.cuda import compile as native
+from georoutenet.kernels.cuda import node_layer as node_layer_cuda
+from georoutenet.kernels.cuda.edge_last import edge_last
+from georoutenet.kernels.neighborhood_attention import neighborhood_attention, neighborhood_slots
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.edge_last_cuda import edge_last
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.model.layers import narrowed
-from georoutenet.model.neighborhood_attention_triton import neighborhood_attention, neighborhood_slots
 
 
 def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:

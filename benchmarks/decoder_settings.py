@@ -31,16 +31,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from georoutenet.atomic import atomic_write
 from georoutenet.decode import make_views, solve_views
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.references import load_references
-from georoutenet.instance import Instance
-from georoutenet.model.policy import Policy
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.datasets import dataset
+from georoutenet.io.tsplib import load_tsplib
 from georoutenet.model.scores import Scores
-from georoutenet.model.weights import load_policy
-from georoutenet.tour import gap
-from georoutenet.tsplib import load_tsplib
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import load_policy
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import gap
 
 RESULTS = Path(__file__).parent / "results" / "decoder_settings.csv"
 VIEWS = 32

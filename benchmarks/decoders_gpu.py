@@ -21,9 +21,9 @@ import torch
 import triton
 from torch import Tensor
 
-from georoutenet.atomic import atomic_write
-from georoutenet.decode.beam_triton import beam_tours
-from georoutenet.decode.kernels_triton import greedy, rollout
+from georoutenet.decode.gpu.beam import beam_tours
+from georoutenet.decode.gpu.rollout import greedy, rollout
+from georoutenet.io.atomic import atomic_write
 
 RESULTS = Path(__file__).parent / "results" / "decoders_gpu.csv"
 FIELDS = [

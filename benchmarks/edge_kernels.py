@@ -12,15 +12,13 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import (
-    edge_backward_cuda,
-    edge_ends_cuda,
-    edge_ends_triton,
-    edge_sums_cuda,
-    edge_update_cuda,
-    edge_update_triton,
-)
-from georoutenet.model.tiles_triton import Launch
+from georoutenet.kernels import edge_ends as edge_ends_triton
+from georoutenet.kernels import edge_update as edge_update_triton
+from georoutenet.kernels.cuda import edge_backward as edge_backward_cuda
+from georoutenet.kernels.cuda import edge_ends as edge_ends_cuda
+from georoutenet.kernels.cuda import edge_sums as edge_sums_cuda
+from georoutenet.kernels.cuda import edge_update as edge_update_cuda
+from georoutenet.kernels.tiles_triton import Launch
 
 FORWARD = [
     Launch(64, warps=4, stages=2, share=3, registers=168),

@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 from georoutenet.device import choose_device
-from georoutenet.evaluate.datasets import parse_sets
 from georoutenet.evaluate.efficiency import Measurement
 from georoutenet.evaluate.measure import measure_all
 from georoutenet.evaluate.settings import parse_decoder
+from georoutenet.io.datasets import parse_sets
 
 DECODERS = (
     "greedy,beam-100,beam-1000,beam-1000-views-8,"

@@ -32,7 +32,6 @@ for part in ${*:-tests training-tests kernels steps}; do
       run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
       run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
-      run 120 python3 benchmarks/nar4tsp_layer.py --csv "$out/kernels.csv"
       ;;
     steps)
       step 180 --profile

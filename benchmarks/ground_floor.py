@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from georoutenet.errors import InputError
-from georoutenet.files import read_instance, write_instance
-from georoutenet.instance import DistanceRule, Instance
-from georoutenet.tour import tour_length, tour_lengths
-from georoutenet.tsplib import load_optimal_tour, load_tsplib
+from georoutenet.io.files import read_instance, write_instance
+from georoutenet.io.tsplib import load_optimal_tour, load_tsplib
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length, tour_lengths
 
 RESULTS = Path(__file__).parent / "results" / "ground_floor.csv"
 LIMIT_MS = 50.0

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from georoutenet.examples import THOUSAND_CITIES
-from georoutenet.generate import uniform
-from georoutenet.improve import MaxTime, greedy_edge, improve
-from georoutenet.improve.stop import Budget, Progress, Stop
-from georoutenet.instance import Instance
-from georoutenet.tour import gap, tour_length
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import gap, tour_length
+from georoutenet.search import greedy_edge, improve
+from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
 RESULTS = Path(__file__).parent / "results" / "solve_large.csv"
 COLUMNS = ["search", "cities", "limit_s", "clock", "start", "first_optimum", "first_s", "length", "kicks"]

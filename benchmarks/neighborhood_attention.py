@@ -14,14 +14,15 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.model import neighborhood_attention_cuda, neighborhood_attention_triton
-from georoutenet.model.geometry import neighborhood
-from georoutenet.model.neighborhood_attention_triton import (
+from georoutenet.kernels import neighborhood_attention as neighborhood_attention_triton
+from georoutenet.kernels.cuda import neighborhood_attention as neighborhood_attention_cuda
+from georoutenet.kernels.neighborhood_attention import (
     Launch,
     neighborhood_attention,
     neighborhood_attention_reference,
     neighborhood_slots,
 )
+from georoutenet.model.geometry import neighborhood
 
 HEADS, NEIGHBORS, D = 8, 10, 128
 

@@ -25,10 +25,11 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from georoutenet.model import Policy, dense_cpu
+from georoutenet.kernels.cpu import dense as dense_cpu
 from georoutenet.model.geometry import neighborhood, pair_distances
 from georoutenet.model.georoutenet import node_features
 from georoutenet.model.layers import split_heads
+from georoutenet.policy import Policy
 
 BATCH = 128
 BATCHED = ("batch in two towers", "batch")

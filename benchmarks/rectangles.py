@@ -16,9 +16,9 @@ import torch
 
 from georoutenet.decode import beam, greedy
 from georoutenet.decode.costs import tour_costs
-from georoutenet.evaluate.machine import commit, device_name, today
+from georoutenet.io.provenance import commit, device_name, today
 from georoutenet.model.geometry import pair_distances
-from georoutenet.model.weights import load_policy
+from georoutenet.policy.weights import load_policy
 from georoutenet.train.instances import instances
 
 CSV = Path(__file__).parent / "results" / "rectangles.csv"

@@ -13,7 +13,7 @@ import torch
 from kernel_table import Table, parser
 from torch import Tensor
 
-from georoutenet.decode import replay_triton
+from georoutenet.decode.gpu import replay as replay_triton
 from georoutenet.decode.replay import replay_reference
 
 Replay = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

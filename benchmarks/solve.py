@@ -40,14 +40,14 @@ import torch
 from georoutenet import Instance, gap, load_tsplib, solve, tour_length
 from georoutenet.evaluate.solvers import make_solver, rounded_distances
 from georoutenet.examples import thousand_cities
-from georoutenet.generate import uniform
-from georoutenet.improve import greedy_edge, improve, nearest_neighbor
-from georoutenet.improve.curve import space_filling_curve
-from georoutenet.improve.stop import Budget, Progress
-from georoutenet.pipeline import preload
-from georoutenet.tour import Tour
-from georoutenet.tsplib import tsplib_names
-from georoutenet.tsplib_format import format_tsp
+from georoutenet.io.tsplib import tsplib_names
+from georoutenet.io.tsplib_format import format_tsp
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.tour import Tour
+from georoutenet.search import greedy_edge, improve, nearest_neighbor
+from georoutenet.search.space_filling import space_filling_curve
+from georoutenet.solver.stages import preload
+from georoutenet.stop import Budget, Progress
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (
@@ -286,7 +286,7 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]])
 
 def start(runs: int = 5) -> None:
     """A new process solves berlin52: wall-clock and CPU seconds, and how much of it is importing torch."""
-    from georoutenet.tsplib import tsplib_folder
+    from georoutenet.io.tsplib import tsplib_folder
 
     folder = tsplib_folder()
     assert folder is not None, "TSPLIB is not here"

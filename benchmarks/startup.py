@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from georoutenet.tsplib import tsplib_folder
+from georoutenet.io.tsplib import tsplib_folder
 
 HELP, TORCH, SOLVE = "georoutenet --help", "import torch", "georoutenet solve berlin52.tsp"
 LIMITS_S = {HELP: 0.5, SOLVE: 3.0}

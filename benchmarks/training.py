@@ -21,9 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from georoutenet.kernels.nar4tsp import nar4tsp_layer_cuda
 
 from georoutenet.decode import rollout
-from georoutenet.model import edge_update_cuda, fused, nar4tsp_layer_cuda, native, node_layer_cuda
+from georoutenet.kernels import encoder as fused
+from georoutenet.kernels.cuda import compile as native
+from georoutenet.kernels.cuda import edge_update as edge_update_cuda
+from georoutenet.kernels.cuda import node_layer as node_layer_cuda
 from georoutenet.train import step as step_module
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe, recipe_from_dict

@@ -19,7 +19,7 @@ from typing import Any
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import Results, read_results, write_results
 from georoutenet.evaluate.settings import settings_of
-from georoutenet.model.weights import PACKAGED, digest, load_policy, read_card, save_weights
+from georoutenet.policy.weights import PACKAGED, digest, load_policy, read_card, save_weights
 
 RESULTS = Path(__file__).parent.parent / "results"
 

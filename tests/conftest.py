@@ -27,7 +27,7 @@ def interpret() -> Callable[[str], None]:
     def run(script: str) -> None:
         done = subprocess.run(
             [sys.executable, "-c", script],
-            env=os.environ | {"TRITON_INTERPRET": "1"},
+            env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             timeout=300,

@@ -14,8 +14,8 @@ import torch
 
 from georoutenet.evaluate.results import Results, Row, read_results, write_results
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
-from georoutenet.model.weights import load_policy, read_card, save_weights
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import load_policy, read_card, save_weights
 
 SCRIPT = Path(__file__).parent.parent / "research" / "package.py"
 CARD = {

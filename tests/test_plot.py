@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.improve.stop import Progress
-from georoutenet.instance import Instance
 from georoutenet.plot import plot_instances, plot_progress, plot_tour
+from georoutenet.problem.instance import Instance
+from georoutenet.stop import Progress
 
 
 def instance(n: int, **options: object) -> Instance:
@@ -112,7 +112,7 @@ def test_panels(tmp_path: Path) -> None:
 def test_the_global_backend_is_left_alone() -> None:
     code = (
         "import sys, numpy, matplotlib; matplotlib.use('svg')\n"
-        "from georoutenet.instance import Instance\n"
+        "from georoutenet.problem.instance import Instance\n"
         "from georoutenet.plot import plot_tour\n"
         "plot_tour(Instance([[0, 0], [1, 1], [1, 0]]), [0, 1, 2])\n"
         "assert matplotlib.get_backend() == 'svg'\n"

@@ -12,7 +12,7 @@ import pytest
 
 from georoutenet.evaluate.results import Results, read_results
 from georoutenet.evaluate.tables import paper_values
-from georoutenet.tsplib import TSPLIB27
+from georoutenet.io.tsplib import TSPLIB27
 
 ROOT = Path(__file__).parent.parent
 if not (ROOT / "README.md").exists() or not (ROOT / "results").exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from georoutenet.model.weights import load_policy, read_card
+from georoutenet.policy.weights import load_policy, read_card
 from georoutenet.train.recipe import read_recipe
 
 ROOT = Path(__file__).parent.parent

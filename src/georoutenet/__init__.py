@@ -18,40 +18,40 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "AnyOf": "improve.stop",
-    "DistanceRule": "instance",
+    "AnyOf": "stop",
+    "DistanceRule": "problem.instance",
     "GeoRouteNetError": "errors",
     "InputError": "errors",
-    "Instance": "instance",
-    "MaxIterations": "improve.stop",
-    "MaxTime": "improve.stop",
-    "NoImprovement": "improve.stop",
-    "Result": "result",
-    "canonical": "tour",
-    "gap": "tour",
-    "load_policy": "model.weights",
-    "load_tsplib": "tsplib",
-    "read_instance": "files",
-    "read_tour": "files",
-    "solve": "solver",
-    "solve_many": "solver",
-    "tour_length": "tour",
-    "write_instance": "files",
-    "write_tour": "files",
+    "Instance": "problem.instance",
+    "MaxIterations": "stop",
+    "MaxTime": "stop",
+    "NoImprovement": "stop",
+    "Result": "solver.result",
+    "canonical": "problem.tour",
+    "gap": "problem.tour",
+    "load_policy": "policy.weights",
+    "load_tsplib": "io.tsplib",
+    "read_instance": "io.files",
+    "read_tour": "io.files",
+    "solve": "solver.api",
+    "solve_many": "solver.api",
+    "tour_length": "problem.tour",
+    "write_instance": "io.files",
+    "write_tour": "io.files",
 }
 
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:
     from georoutenet.errors import GeoRouteNetError, InputError
-    from georoutenet.files import read_instance, read_tour, write_instance, write_tour
-    from georoutenet.improve.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
-    from georoutenet.instance import DistanceRule, Instance
-    from georoutenet.model.weights import load_policy
-    from georoutenet.result import Result
-    from georoutenet.solver import solve, solve_many
-    from georoutenet.tour import canonical, gap, tour_length
-    from georoutenet.tsplib import load_tsplib
+    from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
+    from georoutenet.io.tsplib import load_tsplib
+    from georoutenet.policy.weights import load_policy
+    from georoutenet.problem.instance import DistanceRule, Instance
+    from georoutenet.problem.tour import canonical, gap, tour_length
+    from georoutenet.solver.api import solve, solve_many
+    from georoutenet.solver.result import Result
+    from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
 
 
 def __getattr__(name: str) -> Any:

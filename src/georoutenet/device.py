@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from georoutenet.errors import InputError
@@ -32,3 +34,21 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     return device
+
+
+def memory_available(device: str) -> int:
+    """Bytes that may be taken without harm: nine tenths of what is free."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(0.9 * torch.cuda.mem_get_info(torch.device(device))[0])
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(0.9 * 1024 * int(line.split()[1]))
+    except OSError:
+        pass
+    try:
+        return int(0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30

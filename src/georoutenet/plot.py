@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
-from georoutenet.improve.stop import Progress
-from georoutenet.instance import DistanceRule, Instance
-from georoutenet.tour import check_tour, gap, tour_length
+from georoutenet.io.atomic import atomic_write
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import check_tour, gap, tour_length
+from georoutenet.stop import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 TOUR_COLOR = "#1f4e79"
 CITY_COLOR = "#c8102e"
 PROBABILITY_COLOR = "#e69f00"
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a51a3", "#333333")
+"""Told apart by most people who do not see all colors."""
+MARKERS = "os^DvP*Xhp<>"
+GRAY = "#666666"
 FORMATS = (".png", ".svg", ".pdf")
 PathLike = str | os.PathLike[str]
 
@@ -288,3 +292,11 @@ def _number(length: float) -> str:
     return (
         f"{length:,}" if isinstance(length, int) else f"{length:,.1f}" if length >= 1000 else f"{length:.5g}"
     )
+
+
+def tidy(ax: Axes) -> None:
+    ax.grid(color="#e5e5e5", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=10)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from georoutenet.cli import data as module
 from georoutenet.errors import InputError
-from georoutenet.evaluate.datasets import DATASETS
+from georoutenet.io.datasets import DATASETS
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_make_refuses_tsplib(run):
 
 def test_tsplib_download(run, tmp_path, monkeypatch):
     """A small mirror on this machine."""
-    import georoutenet.tsplib_download as download
+    import georoutenet.io.tsplib_download as download
 
     contents = b"NAME : tiny\n"
     served = tmp_path / "served"

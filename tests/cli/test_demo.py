@@ -14,7 +14,8 @@ import typer
 
 from georoutenet.cli import app
 from georoutenet.examples import thousand_cities, us_capitals
-from georoutenet.improve import MaxIterations, greedy_edge, improve
+from georoutenet.search import greedy_edge, improve
+from georoutenet.stop import MaxIterations
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-m", "georoutenet", "demo"]

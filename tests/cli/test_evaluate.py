@@ -10,10 +10,10 @@ from georoutenet.cli import app
 from georoutenet.errors import InputError
 from georoutenet.evaluate.batch_solver import BatchSolver, Solved
 from georoutenet.evaluate.results import read_results
-from georoutenet.instance import Instance
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
-from georoutenet.model.weights import save_weights
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import save_weights
+from georoutenet.problem.instance import Instance
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from georoutenet.cli import app
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import Results, Row, write_results
-from georoutenet.optima import published_optima
-from georoutenet.tsplib import TSPLIB27
+from georoutenet.io.optima import published_optima
+from georoutenet.io.tsplib import TSPLIB27
 
 
 def test_tables_writes_a_page_and_its_numbers(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from georoutenet.decode import beam, greedy, replay
 from georoutenet.errors import InputError
-from georoutenet.instance import DistanceRule, Instance
 from georoutenet.model.scores import Scores
-from georoutenet.tour import tour_length
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length
 
 
 def example(batch: int, n: int, *, ties: bool = False, seed: int = 0) -> tuple[Tensor, Scores]:

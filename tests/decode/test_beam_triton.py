@@ -16,13 +16,16 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed")
 
-from georoutenet.decode import beam_triton, decoders, numba_beam, reference
+from georoutenet.decode import api as decoders
+from georoutenet.decode import reference
 from georoutenet.decode.beam_task import BeamTask, prepare_beam
-from georoutenet.decode.beam_triton import beam_tours
 from georoutenet.decode.common import prepare
 from georoutenet.decode.costs import as_costs
-from georoutenet.instance import DistanceRule, Instance
+from georoutenet.decode.cpu import beam as numba_beam
+from georoutenet.decode.gpu import beam as beam_triton
+from georoutenet.decode.gpu.beam import beam_tours
 from georoutenet.model.scores import Scores
+from georoutenet.problem.instance import DistanceRule, Instance
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -1,4 +1,4 @@
-"""Tour costs in torch against the lengths of georoutenet.tour."""
+"""Tour costs in torch against the lengths of georoutenet.problem.tour."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from georoutenet.decode import tour_costs
 from georoutenet.decode.costs import Costs, as_costs
 from georoutenet.errors import InputError
-from georoutenet.instance import DistanceRule, Instance
-from georoutenet.tour import tour_length
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import beam, greedy, numba_beam, replay, sample, solve_views
+from georoutenet.decode import beam, greedy, replay, sample, solve_views
+from georoutenet.decode.cpu import beam as numba_beam
 from georoutenet.decode.views import RECOMMENDED
 from georoutenet.model.scores import Scores
 

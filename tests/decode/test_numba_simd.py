@@ -9,8 +9,8 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from georoutenet.decode import numba_simd
-from georoutenet.decode.numba_simd import HEAD, LEAST, SHIFT, WIDE
+from georoutenet.decode.cpu import simd as numba_simd
+from georoutenet.decode.cpu.simd import HEAD, LEAST, SHIFT, WIDE
 from georoutenet.decode.randomness import LANES
 
 address, close, keep = numba_simd.address, numba_simd.close, numba_simd.keep

@@ -55,8 +55,8 @@ def run(function: object, start: Tensor, logits: Tensor, tours: Tensor) -> list[
 
 
 def compare(batch: int, count: int, n: int, kind: str, device: str) -> None:
+    from georoutenet.decode.gpu.replay import replay_fused
     from georoutenet.decode.replay import replay_reference
-    from georoutenet.decode.replay_triton import replay_fused
 
     start, logits, tours = (x.to(device) for x in example(batch, count, n, kind))
     found = run(replay_fused, start, logits, tours)
@@ -77,7 +77,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
 import georoutenet, torch
-import georoutenet.decode.replay_triton as module
+import georoutenet.decode.gpu.replay as module
 from georoutenet.decode.replay import replay_reference
 from test_replay_triton import EXTREMES, compare, example, run
 torch.set_num_threads(1)

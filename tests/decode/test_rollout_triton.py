@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed")
 
-from georoutenet.decode.kernels_triton import greedy, philox, rollout, rollout_reference
+from georoutenet.decode.gpu.rollout import greedy, philox, rollout, rollout_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from georoutenet.decode import beam, greedy, sample
 from georoutenet.errors import InputError
-from georoutenet.instance import DistanceRule, Instance
 from georoutenet.model.scores import Scores
+from georoutenet.problem.instance import DistanceRule, Instance
 
 
 def example(batch: int, n: int, candidates: int, *, ties: bool = False) -> tuple[Tensor, Scores, Scores]:
@@ -161,7 +161,7 @@ def test_numba_beam_with_logits_far_apart() -> None:
 def test_a_pair_is_scored_once_and_all_instances_are_scored_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from georoutenet.decode import numba_sparse_beam
+    from georoutenet.decode.cpu import sparse_beam as numba_sparse_beam
 
     points, _, sparse = example(3, 40, 2)
     calls: list[list[tuple[int, int, int]]] = []
@@ -181,7 +181,7 @@ def test_a_pair_is_scored_once_and_all_instances_are_scored_together(
 
 
 def test_the_table_of_pairs_grows() -> None:
-    from georoutenet.decode.numba_pairs import ASKED, ask, new_pairs, place_of, roomy
+    from georoutenet.decode.cpu.pairs import ASKED, ask, new_pairs, place_of, roomy
 
     pairs = new_pairs(4 * ASKED)
     keys = [7 * k * k + 3 for k in range(3 * ASKED)]
@@ -200,10 +200,10 @@ def test_the_table_of_pairs_grows() -> None:
 
 
 def test_memory_is_checked_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    import georoutenet.neural
+    from georoutenet.decode.cpu import sparse_beam
 
     _, _, sparse = example(1, 12, 2)
-    monkeypatch.setattr(georoutenet.neural, "memory_available", lambda device: 10_000)
+    monkeypatch.setattr(sparse_beam, "memory_available", lambda device: 10_000)
     with pytest.raises(InputError, match=r"a width of about \d+ would fit"):
         beam(sparse, 1000)
     with pytest.raises(InputError, match=r"below 2\^32"):

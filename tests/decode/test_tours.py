@@ -137,7 +137,7 @@ def test_same_seed_same_tours_whatever_batch_and_threads() -> None:
 
 
 def test_exponentials_are_exact_to_the_last_bits() -> None:
-    from georoutenet.decode.numba_math import exponentials
+    from georoutenet.decode.cpu.math import exponentials
 
     for size in (1, 7, 64, 1001):
         row = -np.random.default_rng(size).exponential(40, (2, size)).astype(np.float32)
@@ -152,7 +152,7 @@ def test_exponentials_are_exact_to_the_last_bits() -> None:
 
 
 def test_row_top_orders_floats() -> None:
-    from georoutenet.decode.numba_math import row_top
+    from georoutenet.decode.cpu.math import row_top
 
     for top in (-np.inf, -1e31, -2.5, -0.0, 0.0, 1e-30, 3.0):
         row = np.array([[[-np.inf, top, -1e32]]], dtype=np.float32)
@@ -237,7 +237,7 @@ def test_draw_never_takes_a_forbidden_city_even_at_the_top_of_the_range() -> Non
 
 
 def test_a_draw_that_rounding_left_open_is_walked_city_by_city() -> None:
-    from georoutenet.decode.numba_tours import _walk
+    from georoutenet.decode.cpu.tours import _walk
 
     words = np.array([0b1011 | 1 << 16 | 1 << 17], np.uint64)
     weights = np.array([1.0, 0.0, 9.0, 1.0, *[9.0] * 12, 1.0, 1.0], np.float32)
@@ -292,7 +292,7 @@ def test_a_second_process_does_not_compile() -> None:
     greedy(scores)
     sample(scores, 1, seed=0)
     code = (
-        "import torch; from georoutenet.decode import greedy, sample, numba_tours as k;"
+        "import torch; from georoutenet.decode import greedy, sample; from georoutenet.decode.cpu import tours as k;"
         "from georoutenet.model.scores import Scores;"
         "s = Scores(torch.zeros(1, 5), torch.zeros(1, 5, 5)); greedy(s); sample(s, 1, seed=0);"
         "print(sum(sum(f.stats.cache_misses.values()) for f in (k._greedy, k._sample)))"

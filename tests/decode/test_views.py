@@ -12,9 +12,9 @@ from torch import Tensor
 from georoutenet.decode import beam, greedy, make_views, solve_views
 from georoutenet.decode.views import RECOMMENDED, shares
 from georoutenet.errors import InputError
-from georoutenet.instance import DistanceRule, Instance, normalize
 from georoutenet.model.scores import Scores
-from georoutenet.tour import tour_length
+from georoutenet.problem.instance import DistanceRule, Instance, normalize
+from georoutenet.problem.tour import tour_length
 
 
 def policy(coordinates: Tensor) -> Scores:

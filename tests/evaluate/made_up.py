@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.results import Results, Row
-from georoutenet.optima import published_optima
-from georoutenet.tsplib import tsplib_names
+from georoutenet.io.datasets import dataset
+from georoutenet.io.optima import published_optima
+from georoutenet.io.tsplib import tsplib_names
 
 
 def header(set_name: str, **other: str) -> dict[str, str]:

@@ -10,20 +10,21 @@ import torch
 
 from georoutenet.decode import beam, greedy, solve_views
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate import batch_solver, machine
+from georoutenet.evaluate import batch_solver
 from georoutenet.evaluate.batch_solver import BatchSolver, Memory, Problems, batch_size, consecutive
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.evaluation import choose_device, default_file, evaluate, summarize, weights_name
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, Row, read_results
 from georoutenet.evaluate.settings import Settings
-from georoutenet.instance import DistanceRule, Instance
+from georoutenet.io import provenance as machine
+from georoutenet.io.datasets import dataset
+from georoutenet.io.tsplib import format_tsp
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
 from georoutenet.model.scores import Scores
-from georoutenet.model.weights import load_policy, save_weights
-from georoutenet.tour import tour_length
-from georoutenet.tsplib import format_tsp
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import load_policy, save_weights
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length
 
 
 @pytest.fixture(autouse=True)

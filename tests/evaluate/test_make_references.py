@@ -11,12 +11,12 @@ import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
 from georoutenet.evaluate import make_references as module
-from georoutenet.evaluate.datasets import DATASETS, Dataset, Role, digest
 from georoutenet.evaluate.make_references import Pass, make_references
 from georoutenet.evaluate.references import References, load_references, save_references
 from georoutenet.evaluate.solvers import SOLVERS, Solver, make_solver
-from georoutenet.generate import uniform
-from georoutenet.tour import canonical, tour_lengths
+from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.tour import canonical, tour_lengths
 
 COUNT, N = 8, 6
 
@@ -208,9 +208,9 @@ def test_bad_arguments(data, tmp_path):
 
 JOB = """
 from pathlib import Path
-from georoutenet.evaluate.datasets import DATASETS, Dataset, Role, digest
+from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
 from georoutenet.evaluate.make_references import Pass, make_references
-from georoutenet.generate import uniform
+from georoutenet.problem.generate import uniform
 
 if __name__ == "__main__":
     sha256 = digest(uniform(300, 100, 5))

@@ -10,7 +10,6 @@ import torch
 
 from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.evaluate import measure
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement, read_measurements
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.measure import (
@@ -22,10 +21,11 @@ from georoutenet.evaluate.measure import (
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.settings import Settings
 from georoutenet.evaluate.solvers import SOLVERS, Solver
+from georoutenet.io.datasets import dataset
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
-from georoutenet.model.weights import load_policy, save_weights
-from georoutenet.tour import gap, tour_lengths
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import load_policy, save_weights
+from georoutenet.problem.tour import gap, tour_lengths
 
 CPU = torch.device("cpu")
 

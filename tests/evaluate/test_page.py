@@ -12,7 +12,7 @@ from georoutenet.evaluate.page import format_markdown
 from georoutenet.evaluate.results import Results, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.evaluate.tables import Folder, format_csv, make_cells, read_folder
-from georoutenet.tsplib import TSPLIB27, tsplib_names
+from georoutenet.io.tsplib import TSPLIB27, tsplib_names
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.datasets import DATASETS, Dataset, Role, digest
 from georoutenet.evaluate.references import (
     PACKAGED,
     ROUNDING,
@@ -17,8 +16,9 @@ from georoutenet.evaluate.references import (
     reference_file,
     save_references,
 )
-from georoutenet.generate import uniform
-from georoutenet.tour import canonical, tour_lengths
+from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.tour import canonical, tour_lengths
 
 PACKED = sorted(path.stem for path in PACKAGED.glob("*.npz"))
 COUNT, N = 5, 7

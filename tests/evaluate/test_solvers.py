@@ -10,7 +10,7 @@ import pytest
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
 from georoutenet.evaluate import solvers
 from georoutenet.evaluate.solvers import SOLVERS, make_solver, rounded_distances
-from georoutenet.tour import canonical, tour_lengths
+from georoutenet.problem.tour import canonical, tour_lengths
 
 OPTIONS = {"fast-tsp": {"seconds": 0.2}, "or-tools": {"seconds": 0.2}, "pyvrp": {"seconds": 0.2}}
 

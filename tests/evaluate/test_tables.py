@@ -21,8 +21,8 @@ from georoutenet.evaluate.tables import (
     papers_decoder,
     read_folder,
 )
-from georoutenet.optima import published_optima
-from georoutenet.tsplib import TSPLIB27, size_group, tsplib_names
+from georoutenet.io.optima import published_optima
+from georoutenet.io.tsplib import TSPLIB27, size_group, tsplib_names
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

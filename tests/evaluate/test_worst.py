@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, Row
 from georoutenet.evaluate.settings import Settings
 from georoutenet.evaluate.worst import best_tour, draw_worst, solve_again, worst_position
-from georoutenet.instance import DistanceRule, Instance
+from georoutenet.io.datasets import dataset
+from georoutenet.io.tsplib import format_tour, format_tsp
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
-from georoutenet.model.weights import save_weights
-from georoutenet.tour import tour_length
-from georoutenet.tsplib import format_tour, format_tsp
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import save_weights
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length
 
 
 def tiny(folder: Path, encoder: str = "georoutenet") -> Path:

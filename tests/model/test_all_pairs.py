@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.model import Policy, PolicyConfig, all_pairs, policy
+from georoutenet.model import all_pairs
+from georoutenet.model.config import PolicyConfig
+from georoutenet.policy import Policy, policy
 
 
 def make(dtype: torch.dtype = torch.float64, layers: int = 3) -> Policy:

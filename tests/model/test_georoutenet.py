@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from georoutenet.model import Policy, PolicyConfig
+from georoutenet.model.config import PolicyConfig
 from georoutenet.model.georoutenet import RadialBasis, node_features
+from georoutenet.policy import Policy
 
 SMALL = {"hidden": 16, "heads": 4, "layers": 3}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
+from emulated import Emulated
 from tiny import tiny_recipe
 from torch import Tensor, nn
 
@@ -16,9 +15,6 @@ from georoutenet.train import adam
 from georoutenet.train.adam import PIECE, WARPS, Adam, FusedAdam, starts
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.step import State
-
-sys.path.append(str(Path(__file__).parent.parent / "model"))
-from emulated import Emulated
 
 # Less than four elements, a tail of a vector, of a piece, several pieces, nothing but whole ones; no shape.
 SHAPES = [(), (1,), (3,), (7, 5), (130,), (24, 43), (PIECE + 1,), (2, PIECE), (129, 17)]

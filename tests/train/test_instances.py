@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from georoutenet import generate
 from georoutenet.errors import InputError
+from georoutenet.problem import generate
 from georoutenet.train.instances import DISTRIBUTIONS, instances, step_seed, uniforms
 from georoutenet.train.recipe import DISTRIBUTIONS as ALLOWED
 

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from georoutenet.model.weights import load_policy
+from georoutenet.policy.weights import load_policy
 from georoutenet.train.recipe import read_recipe
 from georoutenet.train.trainer import Trainer
 from georoutenet.train.validation import greedy_length, validation_set

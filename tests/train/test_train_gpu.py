@@ -10,7 +10,8 @@ import pytest
 import torch
 from tiny import tiny_recipe
 
-from georoutenet.model import Policy, streams
+from georoutenet.kernels import streams
+from georoutenet.policy import Policy
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, diagnostics

@@ -15,9 +15,9 @@ import torch
 from tiny import tiny_recipe
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.machine import commit, device_name
-from georoutenet.model import Policy
-from georoutenet.model.weights import load_policy, read_card
+from georoutenet.io.provenance import commit, device_name
+from georoutenet.policy import Policy
+from georoutenet.policy.weights import load_policy, read_card
 from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
 from georoutenet.train.log import Silent
 from georoutenet.train.recipe import Recipe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from georoutenet.evaluate.datasets import Dataset
+    from georoutenet.io.datasets import Dataset
 
 data = typer.Typer(
     name="data", help="The named data sets: list, show, make, and fetch TSPLIB.", no_args_is_help=True
@@ -26,8 +26,8 @@ def list_sets(
     ] = False,
 ) -> None:
     """List every data set with its role, size and whether reference tours are packaged."""
-    from georoutenet.evaluate.datasets import DATASETS
     from georoutenet.evaluate.references import has_references
+    from georoutenet.io.datasets import DATASETS
 
     if markdown:
         typer.echo(_markdown())
@@ -42,8 +42,8 @@ def list_sets(
 
 def _markdown() -> str:
     """The table in the documentation: one row per random data set."""
-    from georoutenet.evaluate.datasets import DATASETS
     from georoutenet.evaluate.references import has_references, load_references
+    from georoutenet.io.datasets import DATASETS
 
     lines = [
         "| name | role | instances | n | seed | mean reference length | proven optimal |",
@@ -69,9 +69,9 @@ def show(
     instances: Annotated[int, typer.Option(min=1, max=100, help="How many instances to draw.")] = 6,
 ) -> None:
     """Describe a data set: role, seed, SHA-256, mean reference length and how much of it is proven."""
-    from georoutenet.evaluate.datasets import dataset
     from georoutenet.evaluate.references import has_references, load_references
-    from georoutenet.tsplib import tsplib_names
+    from georoutenet.io.datasets import dataset
+    from georoutenet.io.tsplib import tsplib_names
 
     each = dataset(name)
     typer.echo(f"{each.name}: {each.description}")
@@ -104,7 +104,7 @@ def make(
     ] = None,
 ) -> None:
     """Generate data sets, check their SHA-256 and write them to the user cache as .npy files."""
-    from georoutenet.evaluate.datasets import DATASETS, dataset
+    from georoutenet.io.datasets import DATASETS, dataset
 
     chosen = [dataset(name) for name in names] if names else [d for d in DATASETS.values() if d.is_random]
     for each in chosen:
@@ -122,8 +122,8 @@ def tsplib(
     from rich.console import Console
     from rich.progress import Progress
 
-    from georoutenet.cache import cache_folder
-    from georoutenet.tsplib_download import download_tsplib
+    from georoutenet.io.cache import cache_folder
+    from georoutenet.io.tsplib_download import download_tsplib
 
     target = cache_folder() / "tsplib" if folder is None else folder
     with Progress(console=Console(stderr=True), transient=True) as bar:

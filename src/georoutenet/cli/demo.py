@@ -24,10 +24,10 @@ def demo(
     console, notes = Console(), Console(stderr=True)
     with notes.status("preparing (the first run compiles the local search, a few seconds)"):
         from georoutenet.examples import thousand_cities, us_capitals
-        from georoutenet.improve.stop import AnyOf, MaxTime, NoImprovement
-        from georoutenet.pipeline import preload
-        from georoutenet.solver import solve
-        from georoutenet.tour import gap
+        from georoutenet.problem.tour import gap
+        from georoutenet.solver.api import solve
+        from georoutenet.solver.stages import preload
+        from georoutenet.stop import AnyOf, MaxTime, NoImprovement
 
         preload()
 

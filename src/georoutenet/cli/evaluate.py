@@ -101,11 +101,11 @@ def evaluate(
 
     from georoutenet.device import choose_device
     from georoutenet.evaluate.batch_solver import Memory
-    from georoutenet.evaluate.datasets import dataset, parse_sets
     from georoutenet.evaluate.evaluation import default_file
     from georoutenet.evaluate.evaluation import evaluate as run
     from georoutenet.evaluate.settings import parse_decoder
-    from georoutenet.model.weights import load_policy
+    from georoutenet.io.datasets import dataset, parse_sets
+    from georoutenet.policy.weights import load_policy
 
     others: dict[str, Any] = {
         "width": beam_width,

@@ -22,8 +22,8 @@ def length(
     ] = False,
 ) -> None:
     """Print the length of a tour under the rule of its cities, and the gap where the optimum is known."""
-    from georoutenet.files import read_instance, read_tour
-    from georoutenet.tour import gap, tour_length
+    from georoutenet.io.files import read_instance, read_tour
+    from georoutenet.problem.tour import gap, tour_length
 
     instance = read_instance(cities)
     measured = tour_length(instance, read_tour(tour, instance.n), closed=not open_path)

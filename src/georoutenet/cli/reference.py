@@ -43,9 +43,9 @@ def reference(
     Known tours are kept unless a shorter one is found, and proven ones are not computed again. A job that was
     stopped goes on where it was when the same command is given again.
     """
-    from georoutenet.evaluate.datasets import dataset
     from georoutenet.evaluate.make_references import Pass, make_references
     from georoutenet.evaluate.references import PACKAGED, reference_file
+    from georoutenet.io.datasets import dataset
 
     options: dict[str, dict[str, float]] = {
         "lkh": {"runs": runs},

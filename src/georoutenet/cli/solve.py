@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from georoutenet.improve.stop import Progress as Steps
-    from georoutenet.instance import Instance
-    from georoutenet.pipeline import Options
-    from georoutenet.result import Result
+    from georoutenet.problem.instance import Instance
+    from georoutenet.solver.result import Result
+    from georoutenet.solver.stages import Options
+    from georoutenet.stop import Progress as Steps
 
 
 def register(app: typer.Typer) -> None:
@@ -73,7 +73,7 @@ def solve(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, tours included.")] = False,
 ) -> None:
     """Find a short tour through the cities of each file; several files give a table."""
-    from georoutenet.pipeline import Options
+    from georoutenet.solver.stages import Options
 
     targets = {"--plot": plot, "--plot-progress": plot_progress, "--output": output}
     _check_targets(targets, len(files))
@@ -129,8 +129,8 @@ def _read(
     files: list[str], targets: dict[str, str | None], failed: list[tuple[str, str]]
 ) -> list[tuple[str, Instance]]:
     """The instances of the files that can be read."""
-    from georoutenet.export import degrees
-    from georoutenet.files import read_instance
+    from georoutenet.io.export import degrees
+    from georoutenet.io.files import read_instance
 
     instances: list[tuple[str, Instance]] = []
     names: dict[str, str] = {}
@@ -172,8 +172,8 @@ def _solve(
     if not instances:
         return
     with _Display(console, instances) as display:
-        from georoutenet.pipeline import preload
-        from georoutenet.solver import solve_all
+        from georoutenet.solver.api import solve_all
+        from georoutenet.solver.stages import preload
 
         if options.max_seconds is not None or several:
             preload(options.device)
@@ -230,7 +230,7 @@ class _Display:
 
 def _check_targets(targets: dict[str, str | None], files: int) -> None:
     """Refuse a name that cannot be written before any work is done."""
-    from georoutenet.files import WRITTEN_TOUR_EXTENSIONS
+    from georoutenet.io.files import WRITTEN_TOUR_EXTENSIONS
     from georoutenet.plot import FORMATS
 
     for option, target in targets.items():

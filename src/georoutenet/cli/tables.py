@@ -23,10 +23,10 @@ def tables(
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw them, or not.")] = True,
 ) -> None:
     """Make the paper's tables, with its values beside ours, as Markdown and CSV, and the pictures."""
-    from georoutenet.atomic import atomic_write
     from georoutenet.evaluate.figures import figure_names, make_figure
     from georoutenet.evaluate.page import format_markdown
     from georoutenet.evaluate.tables import format_csv, make_cells, read_folder
+    from georoutenet.io.atomic import atomic_write
 
     if out.suffix != ".md":
         raise typer.BadParameter(f"{out}: the page ends in .md", param_hint="--out")

@@ -16,7 +16,7 @@ def weights(
     name: Annotated[str | None, typer.Argument(help="Packaged name or path of a .safetensors file.")] = None,
 ) -> None:
     """List the packaged weights, or print the configuration and card of one file."""
-    from georoutenet.model.weights import packaged_weights, read_card
+    from georoutenet.policy.weights import packaged_weights, read_card
 
     if name is not None:
         config, card = read_card(name)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from georoutenet.errors import InputError
-from georoutenet.instance import DistanceRule, Instance
+from georoutenet.problem.instance import DistanceRule, Instance
 
 
 def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Tensor:

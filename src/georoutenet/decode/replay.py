@@ -24,7 +24,7 @@ def replay(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor
     """
     is_single = start.dtype == logits.dtype == torch.float32
     if logits.is_cuda and is_single and logits.shape[1] <= FUSED_CITIES:
-        from georoutenet.decode.replay_triton import replay_fused
+        from georoutenet.decode.gpu.replay import replay_fused
 
         return replay_fused(start, logits, tours)
     return replay_reference(start, logits, tours)

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from georoutenet.decode.api import greedy, sample, search
 from georoutenet.decode.beam_task import cheapest, prepare_beam, stacked
 from georoutenet.decode.common import Backend, City, Decoded, prepare, whole
 from georoutenet.decode.costs import Costs, as_costs
-from georoutenet.decode.decoders import greedy, sample, search
 from georoutenet.errors import InputError
-from georoutenet.instance import Instance
 from georoutenet.model.scores import Scores
+from georoutenet.problem.instance import Instance
 
 ScoreFunction = Callable[[Tensor], Scores]
 """Coordinates ``(V, n, 2)`` float32 in the unit square -> scores of ``V`` instances: a policy, for one."""
@@ -68,7 +68,7 @@ def _seen(points: Tensor, matrices: Tensor) -> Tensor:
 
 
 def fill_square(points: Tensor) -> Tensor:
-    """`georoutenet.instance.normalize` of tensors ``(..., n, 2)``."""
+    """`georoutenet.problem.instance.normalize` of tensors ``(..., n, 2)``."""
     shifted = points - points.amin(dim=-2, keepdim=True)
     span = shifted.amax(dim=(-2, -1), keepdim=True)
     return shifted / torch.where(span > 0, span, 1.0)

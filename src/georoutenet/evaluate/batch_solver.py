@@ -18,15 +18,15 @@ from georoutenet.decode import beam, greedy, sample, solve_views
 from georoutenet.decode.beam_task import cheapest
 from georoutenet.decode.costs import as_costs
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.datasets import Dataset
 from georoutenet.evaluate.references import has_references, load_references
 from georoutenet.evaluate.settings import PRECISIONS, Settings
-from georoutenet.improve.local_search import compile_kernels, improve
-from georoutenet.improve.stop import MaxTime
-from georoutenet.instance import Instance
-from georoutenet.model.policy import Policy
+from georoutenet.io.datasets import Dataset
 from georoutenet.model.scores import Scores
-from georoutenet.tour import check_tour, tour_length
+from georoutenet.policy.policy import Policy
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import check_tour, tour_length
+from georoutenet.search.local_search import compile_kernels, improve
+from georoutenet.stop import MaxTime
 
 BATCH = 128
 WARM_UP = 16

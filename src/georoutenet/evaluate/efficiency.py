@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
+from georoutenet.io.atomic import atomic_write
 
 FORMAT = "# georoutenet-efficiency 1"
 SOLVER_NAMES = {

@@ -22,14 +22,14 @@ from georoutenet.evaluate.batch_solver import (
     consecutive,
     count_of,
 )
-from georoutenet.evaluate.datasets import Dataset, dataset
-from georoutenet.evaluate.machine import commit, device_name, today
 from georoutenet.evaluate.results import PartialResults, Results, Row, read_results
 from georoutenet.evaluate.settings import Settings
 from georoutenet.evaluate.statistics import Interval, bootstrap_mean
-from georoutenet.instance import Instance
-from georoutenet.model.policy import Policy
-from georoutenet.model.weights import digest, find_weights, load_policy, read_card
+from georoutenet.io.datasets import Dataset, dataset
+from georoutenet.io.provenance import commit, device_name, today
+from georoutenet.policy.policy import Policy
+from georoutenet.policy.weights import digest, find_weights, load_policy, read_card
+from georoutenet.problem.instance import Instance
 
 Progress = Callable[[int, int], None]
 """Called with the number of instances done and their total."""

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from georoutenet.evaluate.datasets import SHIFT
 from georoutenet.evaluate.efficiency import Measurement
 from georoutenet.evaluate.tables import (
     BATCH_STATISTICS,
@@ -20,15 +19,13 @@ from georoutenet.evaluate.tables import (
     paper_value,
     papers_decoder,
 )
+from georoutenet.io.datasets import SHIFT
+from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a51a3", "#333333")
-"""Told apart by most people who do not see all colors."""
-MARKERS = "os^DvP*Xhp<>"
-GRAY = "#666666"
 PAPER_SETS = ("val50", "diag100", "tsplib27")
 SIZES = sorted({n for sizes in SHIFT.values() for n in sizes})
 SEVERAL = 4
@@ -280,14 +277,6 @@ def _time(seconds: float, _: object) -> str:
 
 def _nothing(value: float, _: object) -> str:
     return ""
-
-
-def tidy(ax: Axes) -> None:
-    ax.grid(color="#e5e5e5", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.tick_params(labelsize=10)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
 
 
 def _handle(color: str, line: Any, marker: str, label: str, *, hollow: bool = False) -> Any:

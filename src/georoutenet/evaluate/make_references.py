@@ -28,10 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.atomic import atomic_write
-from georoutenet.cache import cache_folder
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.datasets import Dataset
 from georoutenet.evaluate.references import (
     PACKAGED,
     References,
@@ -41,7 +38,10 @@ from georoutenet.evaluate.references import (
     save_references,
 )
 from georoutenet.evaluate.solvers import make_solver
-from georoutenet.generate import Coordinates
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.cache import cache_folder
+from georoutenet.io.datasets import Dataset
+from georoutenet.problem.generate import Coordinates
 
 Progress = Callable[[int, int], None]
 """Called with the instances done and the instances in all."""

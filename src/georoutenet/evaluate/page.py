@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from georoutenet.evaluate.datasets import DATASETS
 from georoutenet.evaluate.efficiency import Measurement, PaperEfficiency, paper_efficiency
 from georoutenet.evaluate.figures import figure_names
 from georoutenet.evaluate.reproduce import commands, place
@@ -22,7 +21,8 @@ from georoutenet.evaluate.tables import (
     paper_value,
     papers_decoder,
 )
-from georoutenet.tsplib import TSPLIB27, size_groups, tsplib_names
+from georoutenet.io.datasets import DATASETS
+from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 
 
 class _Table:

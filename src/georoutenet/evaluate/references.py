@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.atomic import atomic_write
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.datasets import Dataset, dataset
 from georoutenet.evaluate.solvers import Concorde
-from georoutenet.generate import Coordinates
-from georoutenet.tour import canonical, is_permutation, tour_lengths
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.datasets import Dataset, dataset
+from georoutenet.problem.generate import Coordinates
+from georoutenet.problem.tour import canonical, is_permutation, tour_lengths
 
 PACKAGED = Path(__file__).resolve().parent.parent / "references"
 

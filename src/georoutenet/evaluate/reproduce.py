@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from georoutenet.evaluate.datasets import DATASETS, dataset
 from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
 from georoutenet.evaluate.tables import BATCH_STATISTICS, Folder, papers_decoder
+from georoutenet.io.datasets import DATASETS, dataset
 
 
 class Command(NamedTuple):

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.atomic import atomic_write
 from georoutenet.errors import InputError
-from georoutenet.tour import gap
+from georoutenet.io.atomic import atomic_write
+from georoutenet.problem.tour import gap
 
 FORMAT = "georoutenet-results 1"
 COLUMNS = ("instance", "n", "length", "reference", "gap", "seconds", "network_seconds", "improve_seconds")

@@ -13,7 +13,7 @@ import torch
 from georoutenet.decode.common import whole
 from georoutenet.decode.views import Decoder
 from georoutenet.errors import InputError
-from georoutenet.model.policy import STATISTICS
+from georoutenet.policy.policy import STATISTICS
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 

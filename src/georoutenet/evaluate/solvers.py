@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
-from georoutenet.instance import Instance
-from georoutenet.tour import Tour, canonical, check_tour, tour_length
-from georoutenet.tsplib_format import format_tsp, parse_tour
+from georoutenet.io.tsplib_format import format_tsp, parse_tour
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import Tour, canonical, check_tour, tour_length
 
 Float = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import Results
-from georoutenet.tour import gap
+from georoutenet.problem.tour import gap
 
 RESAMPLES = 2_000
 SEED = 0

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.datasets import dataset
 from georoutenet.evaluate.efficiency import Measurement, is_measurements, read_measurements
 from georoutenet.evaluate.results import Results, read_results
 from georoutenet.evaluate.statistics import bootstrap_mean
-from georoutenet.tsplib import TSPLIB27, size_groups, tsplib_names
+from georoutenet.io.datasets import dataset
+from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 
 METHODS = {
     ("nar4tsp", "pg"): "NAR4TSP-PG",

@@ -11,17 +11,18 @@ import torch
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.batch_solver import BatchSolver, Problems, checked_length, consecutive
-from georoutenet.evaluate.datasets import Dataset, dataset
 from georoutenet.evaluate.references import has_references, load_references
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
 from georoutenet.evaluate.tables import decoder_name
-from georoutenet.improve import AnyOf, MaxTime, NoImprovement, improve
-from georoutenet.instance import Instance
-from georoutenet.model.weights import digest, find_weights, load_policy
+from georoutenet.io.datasets import Dataset, dataset
+from georoutenet.io.tsplib import load_optimal_tour
 from georoutenet.plot import plot_tour, save
-from georoutenet.tour import Tour, gap, tour_length
-from georoutenet.tsplib import load_optimal_tour
+from georoutenet.policy.weights import digest, find_weights, load_policy
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import Tour, gap, tour_length
+from georoutenet.search import improve
+from georoutenet.stop import AnyOf, MaxTime, NoImprovement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ import warnings
 from importlib.resources import as_file, files
 
 from georoutenet.errors import GeoRouteNetWarning
-from georoutenet.files import read_instance
-from georoutenet.generate import uniform
-from georoutenet.instance import Instance
+from georoutenet.io.files import read_instance
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.instance import Instance
 
 US_CAPITALS_KM = 17087.851221378354
 """Concorde proves this tour optimal (for distances rounded to integers); LKH finds the same one."""

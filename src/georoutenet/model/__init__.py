@@ -1,7 +1,1 @@
-"""The policy: two encoders and their heads, from coordinates to `Scores`."""
-
-from georoutenet.model.config import PolicyConfig
-from georoutenet.model.policy import Policy
-from georoutenet.model.scores import Scores
-
-__all__ = ["Policy", "PolicyConfig", "Scores"]
+"""The paper in plain PyTorch: two encoders and their heads, from coordinates to scores."""

@@ -14,8 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from georoutenet.model import native
-from georoutenet.model.native import WIDTH, Kernel
+from georoutenet.kernels.cuda import compile as native
+from georoutenet.kernels.cuda.compile import WIDTH, Kernel
 from georoutenet.train.recipe import Recipe
 
 ALIGNMENT = 128  # elements between the beginnings of tensors are a multiple of these

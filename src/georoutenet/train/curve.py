@@ -77,7 +77,7 @@ def plot_curves(
         raise InputError(f"curves are drawn by {', '.join(AXES)}, not by {by!r}")
     from matplotlib.figure import Figure
 
-    from georoutenet.evaluate.figures import COLORS, GRAY, MARKERS, tidy
+    from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     ax = figure.subplots()

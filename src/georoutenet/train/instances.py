@@ -2,7 +2,7 @@
 
 The numbers are hashes computed with integer tensor operations: the same bits on every device, safe inside a
 CUDA graph, and split over processes by giving each its own range of ``b``. The shapes other than uniform
-follow the formulas of :mod:`georoutenet.generate`.
+follow the formulas of :mod:`georoutenet.problem.generate`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from georoutenet.atomic import atomic_write
 from georoutenet.errors import MissingDependencyError
+from georoutenet.io.atomic import atomic_write
 
 
 class Reporter(Protocol):

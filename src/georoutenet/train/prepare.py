@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from georoutenet.errors import InputError
-from georoutenet.model import Policy
-from georoutenet.model.weights import load_policy
+from georoutenet.policy import Policy
+from georoutenet.policy.weights import load_policy
 from georoutenet.train.distributed import Processes
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, Step, make_loss

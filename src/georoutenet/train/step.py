@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from georoutenet.decode import greedy, replay, rollout, sample
 from georoutenet.decode.costs import tour_costs
+from georoutenet.kernels.streams import postponing
 from georoutenet.model.scores import Scores
-from georoutenet.model.streams import postponing
 from georoutenet.train import adam
 from georoutenet.train.adam import Adam, FusedAdam
 from georoutenet.train.distributed import Processes

@@ -18,9 +18,9 @@ import torch
 
 from georoutenet import __version__
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.machine import commit, device_name
-from georoutenet.model import Policy
-from georoutenet.model.weights import read_card, save_weights
+from georoutenet.io.provenance import commit, device_name
+from georoutenet.policy import Policy
+from georoutenet.policy.weights import read_card, save_weights
 from georoutenet.train.checkpoint import (
     Checkpoint,
     CheckpointError,

@@ -8,7 +8,7 @@ from torch import Tensor
 from georoutenet.decode import rollout
 from georoutenet.decode.costs import tour_costs
 from georoutenet.errors import InputError
-from georoutenet.model import Policy
+from georoutenet.policy import Policy
 from georoutenet.train.recipe import Recipe
 
 STATISTICS_BATCH = 256
@@ -19,7 +19,7 @@ def validation_set(recipe: Recipe) -> Tensor:
     if recipe.validation == "uniform":
         generator = torch.Generator().manual_seed(recipe.validation_seed)
         return torch.rand(recipe.validation_size, recipe.n, 2, generator=generator)
-    from georoutenet.evaluate.datasets import Role, dataset
+    from georoutenet.io.datasets import Role, dataset
 
     chosen = dataset(recipe.validation)
     if chosen.role is Role.HELD_OUT:

@@ -1,0 +1,1 @@
+"""Decoders as compiled loops on a CPU."""

@@ -1,0 +1,1 @@
+"""Decoders as Triton kernels on a GPU."""

@@ -1,0 +1,245 @@
+"""Files of cities and tours: the extension decides the format, and every format may be gzipped."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import sys
+import zlib
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.export import format_geojson
+from georoutenet.io.table import parse_table
+from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import Tour, check_tour, tour_length
+
+PathLike = str | os.PathLike[str]
+
+INSTANCE_EXTENSIONS = (".tsp", ".csv", ".txt", ".npy")
+TOUR_EXTENSIONS = (".tour", ".csv", ".json")
+WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson")
+
+_STANDARD_INPUT = "standard input"
+_LOOKS_LIKE_TSPLIB = re.compile(
+    r"^\s*(NAME|TYPE|COMMENT|DIMENSION|EDGE_WEIGHT_TYPE)\s*:|^\s*NODE_COORD_SECTION", re.I | re.M
+)
+
+
+def _extension(path: str, allowed: tuple[str, ...], what: str, *, gzipped: bool = True) -> tuple[str, str]:
+    """The name without its extension, and the extension (in lower case, without ``.gz``)."""
+    name = PurePath(path).name
+    plain = name[:-3] if gzipped and name.lower().endswith(".gz") else name
+    for extension in allowed:
+        if plain.lower().endswith(extension):
+            return plain[: -len(extension)] or "instance", extension
+    also = " (each may end in .gz)" if gzipped else ""
+    raise InputError(f"{path}: unknown extension for {what}; allowed: {', '.join(allowed)}{also}")
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+    if data[:2] == b"\x1f\x8b" or path.lower().endswith(".gz"):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path}: broken gzip file: {error}") from None
+    if not data.strip():
+        raise InputError(f"{_STANDARD_INPUT if path == '-' else path}: empty")
+    return data
+
+
+def _decoded(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{source}:{line}: not UTF-8 text") from None
+
+
+def _decoded_tsplib(data: bytes) -> str:
+    """TSPLIB is ASCII but for comments, which old files hold in any encoding; the parser sees to the rest."""
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _parse_npy(data: bytes, source: str) -> NDArray[Any]:
+    """The array in a NumPy file. Not by ``np.load``, which would allocate what a broken header asks for."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = read_header(stream)
+    except Exception as error:  # NumPy's header parser fails in many ways on foreign bytes
+        raise InputError(f"{source}: not a NumPy .npy file: {error}") from None
+    if dtype.kind not in "iuf" or len(shape) != 2 or shape[1] != 2:
+        raise InputError(f"{source}: expected an array of numbers of shape (n, 2), got {dtype} {shape}")
+    body = data[stream.tell() :]
+    if len(body) != shape[0] * 2 * dtype.itemsize:
+        raise InputError(f"{source}: truncated: {len(body)} bytes for an array {dtype} {shape}")
+    return np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def read_instance(path: PathLike) -> Instance:
+    """Cities from a file, or from standard input for ``"-"``.
+
+    ``.tsp`` (TSPLIB), ``.csv`` and ``.txt`` (``x,y`` or, with a header, ``lat,lon``), ``.npy`` (an array
+    ``(n, 2)``), each also with ``.gz``. The published optimum is filled in for TSPLIB's own instances. On
+    standard input the content decides. Anything that is not a whole, valid file raises ``InputError``.
+    """
+    path = os.fspath(path)
+    if path == "-":
+        data = _read_bytes(path)
+        if data.startswith(b"\x93NUMPY"):
+            extension = ".npy"
+        else:
+            extension = ".tsp" if _LOOKS_LIKE_TSPLIB.search(_decoded_tsplib(data)) else ".csv"
+        source, name = _STANDARD_INPUT, "instance"
+    else:
+        source = path
+        name, extension = _extension(path, INSTANCE_EXTENSIONS, "cities")
+        data = _read_bytes(path)
+    if extension == ".npy":
+        array = _parse_npy(data, source)
+        try:
+            return Instance(array, name=name)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+    if extension == ".tsp":
+        return parse_tsp(_decoded_tsplib(data), source, name=name)
+    return parse_table(_decoded(data, source), source, name=name)
+
+
+def read_tour(path: PathLike, n: int) -> Tour:
+    """A tour of ``n`` cities, counting from 0, from a ``.tour``/``.opt.tour``, ``.csv`` or ``.json`` file.
+
+    ``.csv`` holds the column ``city`` in visiting order, ``.json`` a list or an object with the list
+    ``tour``; both count from 0. Each may end in ``.gz``.
+    """
+    path = os.fspath(path)
+    _, extension = _extension(path, TOUR_EXTENSIONS, "a tour")
+    data = _read_bytes(path)
+    cities: Any
+    if extension == ".tour":
+        cities = parse_tour(_decoded_tsplib(data), path)
+    elif extension == ".csv":
+        cities = _parse_csv_tour(_decoded(data, path), path)
+    else:
+        cities = _parse_json_tour(_decoded(data, path), path)
+    try:
+        return check_tour(cities, n)
+    except (InputError, OverflowError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _parse_csv_tour(text: str, source: str) -> list[int]:
+    cities = []
+    rows = csv.reader(io.StringIO(text, newline=""))
+    try:
+        header = [field.strip().lower() for field in next(rows, [])]
+        if header.count("city") != 1:
+            raise InputError(
+                f"{source}:1: the header must name the column city, got {', '.join(header)[:80]!r}"
+            )
+        column = header.index("city")
+        for row in rows:
+            if not row:
+                continue
+            field = row[column].strip() if column < len(row) else ""
+            if not (field.isascii() and field.isdigit() and len(field) < 16):
+                raise InputError(f"{source}:{rows.line_num}: expected a city's number, got {field[:40]!r}")
+            cities.append(int(field))
+    except csv.Error as error:
+        raise InputError(f"{source}:{rows.line_num}: {error}") from None
+    return cities
+
+
+def _parse_json_tour(text: str, source: str) -> list[int]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: not JSON: {error}") from None
+    cities = content.get("tour") if isinstance(content, dict) else content
+    if not isinstance(cities, list) or not all(type(city) is int for city in cities):
+        raise InputError(
+            f"{source}: expected a list of city numbers, or an object with such a list as 'tour'"
+        )
+    return cities
+
+
+def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: bool = True) -> None:
+    """Write a tour: ``.tour`` (TSPLIB, from 1), ``.csv`` (visiting order), ``.json`` or ``.geojson``.
+
+    ``closed=False`` measures the path without the edge back to its start. The file appears whole or not
+    at all.
+    """
+    path = os.fspath(path)
+    _, extension = _extension(path, WRITTEN_TOUR_EXTENSIONS, "a tour", gzipped=False)
+    cities = check_tour(tour, instance.n)
+    length = tour_length(instance, cities, closed=closed)
+    if extension == ".tour":
+        kind = "" if closed else "open path, "
+        comment = f"{kind}length {length} ({instance.rule.value})"
+        text = format_tour(cities, name=f"{instance.name}.tour", comment=comment)
+    elif extension == ".csv":
+        text = _format_csv_tour(cities, instance)
+    elif extension == ".geojson":
+        text = format_geojson(cities, instance, closed=closed)
+    else:
+        content = {
+            "name": instance.name,
+            "n": instance.n,
+            "rule": instance.rule.value,
+            "length": length,
+            "closed": closed,
+            "tour": cities.tolist(),
+        }
+        text = json.dumps(content) + "\n"
+    with atomic_write(path) as file:
+        file.write(text)
+
+
+def _format_csv_tour(cities: Tour, instance: Instance) -> str:
+    columns = ["position", "city", "x", "y"]
+    values = instance.coordinates
+    if instance.latlon is not None:
+        columns += ["lat", "lon"]
+        values = np.hstack([values, instance.latlon])
+    rows = (
+        f"{position},{city},{','.join(map(repr, row))}"
+        for position, (city, row) in enumerate(zip(cities.tolist(), values[cities].tolist(), strict=True))
+    )
+    return "\n".join([",".join(columns), *rows, ""])
+
+
+def write_instance(path: PathLike, instance: Instance, *, scale: float | None = None) -> None:
+    """Write cities to ``.tsp`` (``scale`` as in ``format_tsp``) or ``.csv`` (``x,y``, or ``lat,lon``)."""
+    path = os.fspath(path)
+    _, extension = _extension(path, (".tsp", ".csv"), "cities to write", gzipped=False)
+    if extension == ".tsp":
+        text = format_tsp(instance, scale=scale)
+    else:
+        header = "x,y" if instance.latlon is None else "lat,lon"
+        values = instance.coordinates if instance.latlon is None else instance.latlon
+        text = "\n".join([header, *(f"{x!r},{y!r}" for x, y in values.tolist()), ""])
+    with atomic_write(path) as file:
+        file.write(text)

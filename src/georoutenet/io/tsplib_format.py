@@ -1,0 +1,274 @@
+"""The TSPLIB file format: ``.tsp`` and ``.tour`` text to and from instances and tours.
+
+A file is a list of ``KEY : value`` lines and of sections whose numbers are read as tokens, so line breaks
+inside a section do not matter. A file that cannot be read in full is refused with its name and the line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.io.optima import known_optimum
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import check_tour
+
+_RULES = [rule.value for rule in DistanceRule if rule.is_integer]  # those that TSPLIB itself has
+_LINE = re.compile(r"(\w+)\s*:?\s*(.*)", re.DOTALL)
+_NEXT_KEYWORD = re.compile(r"\n[^\S\n]*[A-Za-z]")
+
+_TSP_KEYS = {"NAME", "TYPE", "DIMENSION", "EDGE_WEIGHT_TYPE"}
+# What only says how to draw the cities, or repeats what the supported rules imply.
+_TSP_HARMLESS = {"EDGE_WEIGHT_FORMAT", "NODE_COORD_TYPE", "DISPLAY_DATA_TYPE"}
+_IMPLIED = {"EDGE_WEIGHT_FORMAT": "FUNCTION", "NODE_COORD_TYPE": "TWOD_COORDS"}
+
+
+class _Entry(NamedTuple):
+    value: str
+    line: int
+
+
+class _Problem(Exception):
+    """Something wrong at a line; turned into an ``InputError`` with the file's name."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _split(text: str, keys: set[str], sections: set[str]) -> dict[str, _Entry]:
+    """Keys with their values and sections with their bodies, each with its line, as far as ``EOF``."""
+    text = text.removeprefix("\ufeff")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    found: dict[str, _Entry] = {}
+    position, line = 0, 0
+    while position < len(text):
+        line += 1
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        content = text[position:end].strip()
+        position = end + 1
+        match = _LINE.match(content)
+        word, value = (match[1].upper(), match[2]) if match else (content, "")
+        if word == "" or word == "COMMENT":
+            continue
+        if word == "EOF":
+            break
+        if word in found:
+            raise _Problem(line, f"{word} appears twice, first in line {found[word].line}")
+        if word.endswith("_SECTION"):
+            if word not in sections:
+                raise _Problem(line, f"{word} is not supported; allowed: {', '.join(sorted(sections))}")
+            if value:
+                raise _Problem(line, f"{word} must stand alone on its line, got {_shown(value)} after it")
+            following = _NEXT_KEYWORD.search(text, end)
+            position = following.start() + 1 if following else len(text)
+            body = text[end + 1 : position]
+            found[word] = _Entry(body, line)
+            line += body.count("\n")
+        elif word in keys:
+            found[word] = _Entry(value, line)
+        else:
+            allowed = ", ".join(sorted(keys | sections | {"COMMENT", "EOF"}))
+            raise _Problem(line, f"unknown keyword {_shown(word)}; allowed: {allowed}")
+    return found
+
+
+def _dimension(found: dict[str, _Entry]) -> int:
+    value, line = found["DIMENSION"]
+    if not (value.isascii() and value.isdigit() and len(value) < 16 and int(value) > 0):
+        raise _Problem(line, f"DIMENSION must be a whole number from 1, got {_shown(value)}")
+    return int(value)
+
+
+def _require(found: dict[str, _Entry], key: str) -> _Entry:
+    if key not in found:
+        last = max((entry.line for entry in found.values()), default=1)
+        raise _Problem(last, f"{key} is missing")
+    return found[key]
+
+
+def _is_plain(text: str) -> bool:
+    """Python reads ``1_000`` and non-ASCII digits as numbers; TSPLIB does not."""
+    return text.isascii() and "_" not in text
+
+
+def _coordinates(section: _Entry, n: int) -> NDArray[np.float64]:
+    """Rows ``id x y`` as coordinates in the order of the ids, which must be 1..n in any order."""
+    tokens = section.value.split()
+    if len(tokens) == 3 * n and _is_plain("".join(tokens)):
+        try:
+            rows = np.array(list(map(float, tokens))).reshape(n, 3)
+        except ValueError:
+            raise _coordinate_problem(section, n) from None
+        ids, expected = rows[:, 0], np.arange(1, n + 1)
+        if not np.array_equal(ids, expected):
+            rows = rows[np.argsort(ids)]
+        if np.array_equal(rows[:, 0], expected) and np.isfinite(rows).all():
+            return rows[:, 1:]
+    raise _coordinate_problem(section, n)
+
+
+def _coordinate_problem(section: _Entry, n: int) -> _Problem:
+    """What is wrong with a coordinate section, and where: the slow path that only a broken file takes."""
+    lines = list(enumerate(section.value.split("\n"), section.line + 1))
+    tokens = [(token, line) for line, row in lines for token in row.split()]
+    for token, line in tokens:
+        try:
+            number = float(token) if _is_plain(token) else None
+        except ValueError:
+            number = None
+        if number is None:
+            return _Problem(line, f"expected a number, got {_shown(token)}")
+        if not np.isfinite(number):
+            return _Problem(line, f"coordinates must be finite, got {_shown(token)}")
+    if len(tokens) != 3 * n:
+        for line, row in lines:
+            if len(row.split()) not in (0, 3):
+                return _Problem(line, f"expected a city's number, x and y, got {len(row.split())} values")
+        found = len(tokens) // 3
+        return _Problem(tokens[-1][1] if tokens else section.line, f"DIMENSION is {n}, found {found} cities")
+    first: dict[float, int] = {}
+    for token, line in tokens[0::3]:
+        number = float(token)
+        if not (number.is_integer() and 1 <= number <= n):
+            return _Problem(line, f"cities are numbered 1..{n}, got {_shown(token)}")
+        if number in first:
+            return _Problem(line, f"city {token} appears twice, first in line {first[number]}")
+        first[number] = line
+    raise AssertionError("the section is in order")
+
+
+def parse_tsp(text: str, source: str = "text", *, name: str = "instance") -> Instance:
+    """The instance in the text of a ``.tsp`` file; ``name`` stands in where the file has no NAME.
+
+    TYPE must be TSP and EDGE_WEIGHT_TYPE one of EUC_2D, CEIL_2D, ATT, GEO. The published optimum is filled
+    in for TSPLIB's own instances. ``source`` is named in errors.
+    """
+    try:
+        found = _split(text, _TSP_KEYS | _TSP_HARMLESS, {"NODE_COORD_SECTION", "DISPLAY_DATA_SECTION"})
+        if "TYPE" in found and found["TYPE"].value.upper().split()[:1] != ["TSP"]:
+            kind = found["TYPE"]
+            raise _Problem(kind.line, f"TYPE {_shown(kind.value)} is not supported; allowed: TSP")
+        weight = _require(found, "EDGE_WEIGHT_TYPE")
+        rule = weight.value.upper()
+        if rule not in _RULES:
+            raise _Problem(
+                weight.line,
+                f"EDGE_WEIGHT_TYPE {_shown(weight.value)} is not supported; allowed: {', '.join(_RULES)}",
+            )
+        for key, implied in _IMPLIED.items():
+            if key in found and found[key].value.upper() != implied:
+                raise _Problem(found[key].line, f"{key} must be {implied}, got {_shown(found[key].value)}")
+        _require(found, "DIMENSION")
+        n = _dimension(found)
+        coordinates = _coordinates(_require(found, "NODE_COORD_SECTION"), n)
+    except _Problem as problem:
+        raise InputError(f"{source}:{problem.line}: {problem}") from None
+    if "NAME" in found:
+        name = found["NAME"].value.removesuffix(".tsp") or name
+    optimum = known_optimum(name, n, DistanceRule(rule))
+    try:
+        return Instance(coordinates, name=name, rule=DistanceRule(rule), optimum=optimum)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def parse_tour(text: str, source: str = "text") -> list[int]:
+    """The visiting order in the text of a ``.tour`` file; cities count from 0, in the file from 1.
+
+    The tour ends at -1 or with its section; it must visit each of its cities 1..n once.
+    """
+    try:
+        found = _split(text, {"NAME", "TYPE", "DIMENSION"}, {"TOUR_SECTION"})
+        if "TYPE" in found and found["TYPE"].value.upper() != "TOUR":
+            kind = found["TYPE"]
+            raise _Problem(kind.line, f"TYPE {_shown(kind.value)} is not supported; allowed: TOUR")
+        section = _require(found, "TOUR_SECTION")
+        n = _dimension(found) if "DIMENSION" in found else None
+        return _cities(section, n)
+    except _Problem as problem:
+        raise InputError(f"{source}:{problem.line}: {problem}") from None
+
+
+def _cities(section: _Entry, n: int | None) -> list[int]:
+    tokens = [
+        (token, line)
+        for line, row in enumerate(section.value.split("\n"), section.line + 1)
+        for token in row.split()
+    ]
+    cities: list[int] = []
+    first: dict[int, int] = {}
+    for k, (token, line) in enumerate(tokens):
+        try:
+            city = int(token) if _is_plain(token) else 0
+        except ValueError:
+            city = 0
+        if city == -1:
+            # A second -1 ends the list of tours; anything else would be a second tour.
+            if any(rest != "-1" for rest, _ in tokens[k + 1 :]):
+                raise _Problem(tokens[k + 1][1], "numbers after the -1 that ends the tour")
+            break
+        if city < 1 or (n is not None and city > n):
+            allowed = "1, 2, ..." if n is None else f"1..{n}"
+            raise _Problem(line, f"cities are numbered {allowed}, got {_shown(token)}")
+        if city in first:
+            raise _Problem(line, f"city {city} appears twice, first in line {first[city]}")
+        first[city] = line
+        cities.append(city - 1)
+    expected = len(cities) if n is None else n
+    if len(cities) != expected:
+        raise _Problem(section.line, f"DIMENSION is {n}, the tour has {len(cities)} cities")
+    if not cities:
+        raise _Problem(section.line, "the tour is empty")
+    if max(cities) >= expected:
+        largest = max(first)
+        raise _Problem(first[largest], f"the tour has {expected} cities, so there is no city {largest}")
+    return cities
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def format_tour(tour: ArrayLike, *, name: str = "tour", comment: str | None = None) -> str:
+    """The text of a ``.tour`` file for a tour with cities counted from 0."""
+    cities = check_tour(tour, np.size(tour)) + 1
+    lines = [f"NAME : {_one_line(name)}"]
+    if comment:
+        lines.append(f"COMMENT : {_one_line(comment)}")
+    lines += ["TYPE : TOUR", f"DIMENSION : {len(cities)}", "TOUR_SECTION"]
+    return "\n".join([*lines, *map(str, cities.tolist()), "-1", "EOF", ""])
+
+
+def format_tsp(instance: Instance, *, scale: float | None = None, comment: str | None = None) -> str:
+    """The text of a ``.tsp`` file; reading it back gives the same coordinates bit for bit.
+
+    TSPLIB has no rule for plain Euclidean lengths. With ``scale`` such an instance is multiplied by it and
+    written as EUC_2D, whose distances are rounded to integers; without it the instance is refused.
+    """
+    coordinates, rule = instance.coordinates, instance.rule
+    if scale is not None:
+        if rule is not DistanceRule.EUCLIDEAN or not (np.isfinite(scale) and scale > 0):
+            raise InputError(f"scale is a number > 0 for EUCLIDEAN instances, got {scale} for {rule.value}")
+        coordinates, rule = coordinates * scale, DistanceRule.EUC_2D
+    elif rule is DistanceRule.EUCLIDEAN:
+        raise InputError(
+            "TSPLIB has no rule for unrounded Euclidean lengths: give a scale (for the unit square, say 1e6) "
+            "to write the instance as EUC_2D, whose distances are rounded to integers"
+        )
+    lines = [f"NAME : {_one_line(instance.name)}"]
+    if comment:
+        lines.append(f"COMMENT : {_one_line(comment)}")
+    lines += ["TYPE : TSP", f"DIMENSION : {instance.n}", f"EDGE_WEIGHT_TYPE : {rule.value}"]
+    rows = (f"{city} {x!r} {y!r}" for city, (x, y) in enumerate(coordinates.tolist(), 1))
+    return "\n".join([*lines, "NODE_COORD_SECTION", *rows, "EOF", ""])

@@ -1,0 +1,1 @@
+"""Compiled loops behind dense scores on a CPU."""

@@ -1,0 +1,1 @@
+"""The problem: instances, tours, random instances."""

@@ -1,0 +1,113 @@
+"""Nearest neighbors of every city, by a k-d tree where there are many."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.problem.instance import DistanceRule, Instance
+
+ALL_PAIRS = 128
+"""Up to this many points all pairs are compared: as fast as a tree, and SciPy need not be imported."""
+
+
+def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
+    """The ``k`` nearest other points of every point, nearest first, ties by lower index.
+
+    ``coordinates`` is ``(n, d)``; the result is ``(n, min(k, n - 1))`` and does not depend on the platform's
+    sorting or on how the tree was built. Coincident points are neighbors at distance zero.
+    """
+    points = np.ascontiguousarray(coordinates, dtype=np.float64)
+    if points.ndim != 2 or len(points) < 1:
+        raise InputError(f"coordinates must have shape (n, d) with n >= 1, got {points.shape}")
+    if k < 1:
+        raise InputError(f"k must be at least 1, got {k}")
+    points = points * power_of_two_scale(points)
+    n = len(points)
+    k = min(k, n - 1)
+    if n <= max(1, ALL_PAIRS):
+        squared = np.square(points[:, None] - points).sum(axis=-1)
+        np.fill_diagonal(squared, -1.0)  # sorts first and is cut off
+        return np.argsort(squared, axis=1, kind="stable")[:, 1 : k + 1].astype(np.int32)
+
+    from scipy.spatial import cKDTree
+
+    result = np.empty((n, k), dtype=np.int32)
+    # Nobody needs more than the k + 1 first of a pile of coincident points; leaving out the rest keeps
+    # queries short when a file repeats one city thousands of times.
+    kept = np.flatnonzero(_rank_among_coincident(points) <= k)
+    tree = cKDTree(points[kept])
+    rows, width = np.arange(n), k + 2  # itself, k others, and one more to see whether the k-th is tied
+    while len(rows):
+        width = min(width, len(kept))
+        _, found = tree.query(points[rows], width)
+        near = kept[found]
+        squared = np.square(points[near] - points[rows][:, None]).sum(axis=-1)
+        squared[near == rows[:, None]] = -1.0  # sorts first and is cut off
+        order = np.lexsort((near, squared))
+        near, squared = np.take_along_axis(near, order, 1), np.take_along_axis(squared, order, 1)
+        # A row of a left-out coincident point does not find itself; its pile alone fills the list.
+        skip = (near[:, 0] == rows).astype(np.intp)
+        columns = skip[:, None] + np.arange(k)
+        settled = np.ones(len(rows), dtype=bool)
+        if width < len(kept):
+            settled = np.take_along_axis(squared, columns[:, -1:], 1)[:, 0] < squared[:, -1]
+        result[rows[settled]] = np.take_along_axis(near, columns, 1)[settled]
+        rows, width = rows[~settled], 2 * width
+    return result
+
+
+def candidate_neighbors(
+    instance: Instance, *, nearest: int = 5, per_quadrant: int = 2, among: int = 40
+) -> NDArray[np.int32]:
+    """Neighbor lists for the local search, nearest first, with some from every side.
+
+    Of the ``among`` nearest cities of a city: the first ``nearest``, and the first ``per_quadrant`` in each
+    of the four quadrants around it. Where cities lie in clusters or rows, the nearest alone are all on one
+    side, and no move leads out. Shorter lists are filled up with the next nearest cities.
+    """
+    lists = nearest_neighbors(spatial_points(instance), among)
+    right = np.empty(lists.shape, dtype=np.bool_)
+    above = np.empty(lists.shape, dtype=np.bool_)
+    for side, values in ((right, instance.coordinates[:, 0]), (above, instance.coordinates[:, 1])):
+        np.greater_equal(values[lists], values[:, None], out=side)
+    kept = np.zeros(lists.shape, dtype=np.bool_)
+    kept[:, :nearest] = True
+    for quadrant in (right & above, right & ~above, ~right & above, ~right & ~above):
+        kept |= quadrant & (np.cumsum(quadrant, axis=1, dtype=np.int32) <= per_quadrant)
+    width = int(kept.sum(axis=1).max())
+    columns = np.sort(np.argsort(~kept, axis=1, kind="stable")[:, :width], axis=1)
+    return np.ascontiguousarray(np.take_along_axis(lists, columns, axis=1))
+
+
+def _rank_among_coincident(points: NDArray[np.float64]) -> NDArray[np.intp]:
+    """0 for the first of a pile of coincident points, 1 for the second, and so on, by index."""
+    n = len(points)
+    order = np.lexsort((np.arange(n), *points.T))
+    same = np.concatenate([[False], (points[order][1:] == points[order][:-1]).all(axis=1)])
+    pile_start = np.maximum.accumulate(np.where(same, 0, np.arange(n)))
+    ranks = np.empty(n, dtype=np.intp)
+    ranks[order] = np.arange(n) - pile_start
+    return ranks
+
+
+def spatial_points(instance: Instance) -> NDArray[np.float64]:
+    """Points whose straight-line distances order as the instance's distances do, up to their rounding.
+
+    The coordinates as they are; for GEO points on the unit sphere.
+    """
+    if instance.rule is DistanceRule.GEO:
+        degrees = np.trunc(instance.coordinates)
+        latitude, longitude = np.radians(degrees + 5.0 * (instance.coordinates - degrees) / 3.0).T
+        ring = np.cos(latitude)
+        return np.stack([ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)], axis=1)
+    return instance.coordinates
+
+
+def power_of_two_scale(coordinates: NDArray[np.float64]) -> float:
+    """A power of two that brings the larger range near 1: multiplying rounds nothing, squares stay finite."""
+    span = float(np.ptp(coordinates, axis=0).max())
+    if span == 0.0:
+        return 1.0
+    return float(np.ldexp(1.0, -max(-1000, min(1000, int(np.frexp(span)[1])))))

@@ -1,0 +1,1 @@
+"""Cities in, short tour out: options, stages, result."""

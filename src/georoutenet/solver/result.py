@@ -1,0 +1,134 @@
+"""What ``solve`` hands back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.errors import InputError
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.files import write_tour
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import Tour, gap
+from georoutenet.stop import Progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class EdgeProbabilities:
+    """The network's most probable next cities of each city, without regard to where a tour has been."""
+
+    neighbors: NDArray[np.int32]  # (n, K)
+    probabilities: NDArray[np.float32]  # (n, K)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tour and how it came about."""
+
+    instance: Instance
+    tour: Tour
+    """The cities in visiting order, counting from 0."""
+    length: Any
+    """Under the instance's own rule: int for TSPLIB's rules, else float; kilometers for ``lat,lon``."""
+    closed: bool = True
+    """Whether the way back to the first city counts."""
+    method: str = ""
+    """How the first tour was made, for example ``georoutenet-50, beam 1000, 4 views``."""
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds: ``load`` (imports, weights, compiled code), ``network``, ``decode`` (or ``construct``),
+    ``improve``, and the ``total`` since the call. Where something had to be compiled also ``compile``, which
+    no time limit counts and which is in none of the others."""
+    history: list[Progress] = field(default_factory=list, repr=False)
+    """The first tour, then each improvement; seconds count from the call."""
+    iterations: int = 0
+    """Perturbations that the local search tried."""
+    notes: list[str] = field(default_factory=list)
+    """What did not go as usual, for example that the time limit left no room for the network."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the work; the tour is the best so far."""
+    edges: EdgeProbabilities | None = field(default=None, repr=False)
+    """What the network said, where it was asked."""
+    score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
+    """Asks the network, where it was not asked."""
+
+    @property
+    def optimum(self) -> float | None:
+        """The best length known, where one is; those are of closed tours."""
+        return self.instance.optimum if self.closed else None
+
+    @property
+    def gap(self) -> float | None:
+        """Percent above the optimum, Eq. eval_gap; None where none is known."""
+        return None if self.optimum is None else float(gap(self.length, self.optimum))
+
+    @property
+    def initial_length(self) -> Any:
+        """The length before the local search."""
+        return self.history[0].length if self.history else self.length
+
+    def plot(self, path: PathLike | None = None, *, probabilities: bool = False) -> Figure:
+        """Draw the tour, on request with the network's edge probabilities behind it.
+
+        A network that was not asked for the tour is asked now, which takes about half a second per 1,000
+        cities on a CPU.
+        """
+        from georoutenet.plot import plot_tour
+
+        edges = self.edges if probabilities else None
+        if probabilities and edges is None and self.instance.n > 1:
+            if self.score is None:
+                raise InputError("there are no edge probabilities to draw: the result names no network")
+            edges = self.score()
+        return plot_tour(
+            self.instance,
+            self.tour,
+            path,
+            closed=self.closed,
+            edge_probabilities=None if edges is None else (edges.neighbors, edges.probabilities),
+        )
+
+    def plot_progress(self, path: PathLike | None = None) -> Figure:
+        """Draw the length of the best tour over time."""
+        from georoutenet.plot import plot_progress
+
+        instance = replace(self.instance, optimum=self.optimum)
+        return plot_progress(instance, self.history, path, end=self.timings.get("total"))
+
+    def save(self, path: PathLike) -> None:
+        """Write the tour as ``.tour``, ``.csv``, ``.geojson`` or ``.json`` (all that is known)."""
+        if os.fspath(path).lower().endswith(".json"):
+            with atomic_write(path) as file:
+                file.write(json.dumps(self.to_dict()) + "\n")
+        else:
+            write_tour(path, self.tour, self.instance, closed=self.closed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but coordinates and history, ready for JSON."""
+        return {
+            "name": self.instance.name,
+            "n": self.instance.n,
+            "rule": self.instance.rule.value,
+            "unit": "km" if self.instance.latlon is not None else None,
+            "length": self.length,
+            "closed": self.closed,
+            "optimum": self.optimum,
+            "gap_percent": self.gap,
+            "initial_length": self.initial_length,
+            "method": self.method,
+            "iterations": self.iterations,
+            "timings": {name: round(seconds, 6) for name, seconds in self.timings.items()},
+            "notes": self.notes,
+            "interrupted": self.interrupted,
+            "tour": self.tour.tolist(),
+        }

@@ -1,0 +1,368 @@
+"""The stages of ``solve`` under one clock: network and decoder, or a construction, then local search."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.clock import compiled_seconds, now, watch_compiler
+from georoutenet.device import choose_device
+from georoutenet.errors import InputError
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.tour import Tour, tour_length
+from georoutenet.search.path import Ends
+from georoutenet.search.space_filling import space_filling_curve
+from georoutenet.solver.network import (
+    NETWORK,
+    Plan,
+    check_memory,
+    load,
+    make_plan,
+    neural_tours,
+    score_edges,
+)
+from georoutenet.solver.result import EdgeProbabilities, Result
+from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
+
+if TYPE_CHECKING:
+    from georoutenet.policy.policy import Policy
+
+Report = Callable[[str, Progress], None]
+"""Called with the name of the stage and where it stands; lengths are infinite before the first tour."""
+
+IMPORT = {"torch": 1.1, "numba": 0.5}
+"""Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
+COMPILING = 0.2
+"""Seconds of compiling from which on a result mentions it."""
+PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
+"""Seconds per city of what cannot be interrupted, on an idle core."""
+MARGIN = 3
+"""Room asked for such work, in multiples of its time: cores are shared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of ``solve``, checked."""
+
+    weights: str | Path | Policy = "georoutenet"
+    decoder: str | None = None
+    beam_width: int | None = None
+    views: int | None = None
+    improve: bool = True
+    max_seconds: float | None = None
+    stop: Stop | None = None
+    seed: int = 0
+    device: str = "auto"
+    start: int | None = None
+    end: int | None = None
+    closed: bool = True
+    progress: Report | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.max_seconds
+        if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
+            raise InputError(f"max_seconds must be a number >= 0, got {limit!r}")
+        if self.stop is not None and not hasattr(self.stop, "budget"):
+            raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {self.stop!r}")
+        if limit is not None and self.stop is not None:
+            raise InputError("give max_seconds or stop, not both; AnyOf(MaxTime(2), ...) combines criteria")
+        if isinstance(self.seed, bool) or int(self.seed) != self.seed or self.seed < 0:
+            raise InputError(f"seed must be a whole number >= 0, got {self.seed!r}")
+        self.plan(4)
+
+    def plan(self, n: int, device: str = "cpu") -> Plan:
+        return make_plan(
+            n,
+            decoder=self.decoder,
+            beam_width=self.beam_width,
+            views=self.views,
+            improve=self.improve,
+            device=device,
+        )
+
+
+@dataclass(frozen=True)
+class Later:
+    """A stopping criterion whose clock has been running for ``seconds``."""
+
+    stop: Stop
+    seconds: float
+
+    def budget(self, progress: Progress) -> Budget:
+        return self.stop.budget(replace(progress, seconds=progress.seconds + self.seconds))
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Stop when an event is set: Ctrl-C reaches the main thread only."""
+
+    event: threading.Event
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=0.0) if self.event.is_set() else Budget()
+
+
+class Group:
+    """Instances of one size on their way through the stages.
+
+    ``first_tours`` serves all of them, and each counts as using its share of the time. ``finish`` serves one,
+    in any thread. When ``cancel`` is set, all that remains is done in the fastest way.
+    """
+
+    def __init__(
+        self,
+        instances: list[Instance],
+        options: Options,
+        began: float,
+        tours: list[Tour] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self.instances, self.options, self.began = instances, options, began
+        self.n, self.count = instances[0].n, len(instances)
+        self.ends = Ends(self.n, start=options.start, end=options.end, closed=options.closed)
+        self.tours = tours
+        self.limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
+        self.timings: dict[str, float] = {}
+        self.notes: list[str] = []
+        self.method = "given tour" if tours else ""
+        self.edges: list[EdgeProbabilities] | None = None
+        self.cancel = cancel or threading.Event()
+        self.compiled = compiled_seconds()
+        self.shared = 0.0
+
+    def first_tours(self) -> None:
+        """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
+        if self.tours is None and self.n > 3 and not self.cancel.is_set():
+            try:
+                plan = self._plan()
+                if plan is not None:
+                    self._decode(plan)
+            except KeyboardInterrupt:
+                self.cancel.set()
+        if self.tours is None:
+            try:
+                self._construct_all()
+            except KeyboardInterrupt:
+                self.cancel.set()
+                self._construct_all()
+        assert self.tours is not None
+        pairs = zip(self.instances, self.tours, strict=True)
+        self.tours = [self.ends.arrange(instance, tour) for instance, tour in pairs]
+        self.shared = self._elapsed()
+
+    # -- the clock ---------------------------------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        return (now() - self.began) / self.count
+
+    def _remaining(self) -> float:
+        """Seconds left to each instance."""
+        return self._left(self._elapsed())
+
+    def _report(self, stage: str) -> None:
+        if self.options.progress is not None:
+            self.options.progress(stage, Progress(self._elapsed(), 0, 0, math.inf))
+
+    # -- the stages --------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan | None:
+        """What to ask the network, or None where it is not to be asked."""
+        options = self.options
+        if self.n > NETWORK and options.decoder is None and options.improve:
+            self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
+            return None
+        if not self._affordable(options.plan(self.n)):
+            return None
+        self._report("load")
+        began = now()
+        device = str(choose_device(options.device))
+        plan = options.plan(self.n, device)
+        policy = options.weights
+        if isinstance(policy, (str, Path)):
+            self.method = f"{Path(policy).stem}, "
+            policy = load(policy, device)
+        else:
+            plan = replace(plan, device=str(policy.device))
+        check_memory(plan)
+        self.policy = policy
+        if device == "cpu" or options.improve:
+            _load_compiled(self.ends, self.n)
+        self.timings["load"] = (now() - began) / self.count
+        return plan if self._affordable(plan) else None
+
+    def _affordable(self, plan: Plan) -> bool:
+        """Whether loading, and twice the time of one view, fit into what is left.
+
+        Before a local search, loading has to fit three times: where files come slowly it would take the
+        time of the search, which matters more.
+        """
+        left = self._remaining()
+        if left == math.inf:
+            return True
+        load_first = sum(IMPORT[name] for name in IMPORT if name not in sys.modules)
+        load_first *= 3 if self.options.improve else 1
+        if load_first / self.count + 2 * plan.seconds <= left:
+            return True
+        self.method = ""
+        self.notes.append("the time limit left no room for the network; the first tour was constructed")
+        return False
+
+    def _decode(self, plan: Plan) -> None:
+        self._report("network")
+        reserve = 0.5 if self.options.improve else 0.9
+        until = self._elapsed() + reserve * self._remaining()
+        found = neural_tours(
+            self.policy,
+            self.instances,
+            plan,
+            self.ends,
+            seed=self.options.seed,
+            remaining=lambda: (until - self._elapsed()) * self.count,
+        )
+        self.timings["network"] = found.network / self.count
+        self.timings["decode"] = found.decode / self.count
+        if found.interrupted:
+            self.cancel.set()
+        self.tours, self.edges = list(found.tours), found.edges
+        self.method += str(replace(plan, views=found.views))
+        if found.views < plan.views and not found.interrupted:
+            self.notes.append(f"time for {found.views} of {plan.views} views")
+
+    def _construct_all(self) -> None:
+        began = now()
+        self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
+        self.timings["construct"] = (now() - began) / self.count
+
+    def _construct(self, instance: Instance) -> Tour:
+        """A tour without the network: greedy edge, or along a curve where even that takes too long."""
+        if self.n <= 3:
+            return np.arange(self.n)
+        cost = MARGIN * PER_CITY["greedy edge"] * self.n + _numba_import()
+        if self.cancel.is_set() or cost > self._remaining():
+            self.method = "space-filling curve"
+            return space_filling_curve(instance.coordinates)
+        watch_compiler()
+        from georoutenet.search.construct import greedy_edge
+        from georoutenet.search.neighbors import spatial_points
+
+        self.method = "greedy edge"
+        return greedy_edge(spatial_points(instance))
+
+    def finish(self, k: int) -> Result:
+        """Shorten one tour in the time that is left to it."""
+        from georoutenet.search.local_search import improve
+
+        began, shared = now(), self.shared
+        instance, options = self.instances[k], self.options
+        assert self.tours is not None
+        tour = self.tours[k]
+        length = tour_length(instance, tour, closed=options.closed)
+        history = [Progress(shared, 0, 0, float(length))]
+        timings, notes, iterations = dict(self.timings), list(self.notes), 0
+        interrupted = self.cancel.is_set()
+        if options.improve and self.n > 3 and not interrupted:
+            if self._has_room(shared):
+                _load_compiled(self.ends, self.n)
+                neighbors = self._neighbors(instance, shared)
+                offset = shared + now() - began
+                found = improve(
+                    instance,
+                    tour,
+                    neighbors=neighbors,
+                    stop=AnyOf(self._search_stop(offset), Cancelled(self.cancel)),
+                    seed=options.seed,
+                    start=options.start,
+                    end=options.end,
+                    closed=options.closed,
+                    progress=self._search_report(offset),
+                )
+                tour, length, iterations = found.tour, found.length, found.iterations
+                history += [replace(step, seconds=step.seconds + offset) for step in found.history[1:]]
+                if found.interrupted:
+                    self.cancel.set()
+                interrupted = self.cancel.is_set()
+                if length < history[-1].length and interrupted:  # Ctrl-C came before the record
+                    history.append(Progress(found.seconds + offset, iterations, 0, float(length)))
+                timings["improve"] = now() - began
+            else:
+                notes.append("the time limit left no room for local search")
+        timings["total"] = shared + now() - began
+        compiled = compiled_seconds() - self.compiled
+        if compiled > COMPILING:
+            timings["compile"] = compiled
+            notes.append(
+                f"{compiled:.1f} s went into compiling, once on this machine; no time limit counts them"
+            )
+        return Result(
+            instance=instance,
+            tour=tour,
+            length=length,
+            closed=options.closed,
+            method=self.method,
+            timings=timings,
+            history=history,
+            iterations=iterations,
+            notes=notes,
+            interrupted=interrupted,
+            edges=None if self.edges is None else self.edges[k],
+            score=partial(score_edges, instance, options.weights, options.device),
+        )
+
+    def _left(self, elapsed: float) -> float:
+        if self.limit is None:
+            return math.inf
+        return self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
+
+    def _has_room(self, elapsed: float) -> bool:
+        return self._left(elapsed) > MARGIN * PER_CITY["nearest"] * self.n + _numba_import()
+
+    def _neighbors(self, instance: Instance, elapsed: float) -> NDArray[np.int32] | None:
+        """The local search's own candidate lists (None), or the nearest cities where time is short."""
+        if self._left(elapsed) > MARGIN * PER_CITY["candidates"] * self.n:
+            return None
+        from georoutenet.search.neighbors import nearest_neighbors, spatial_points
+
+        return nearest_neighbors(spatial_points(instance), 7)
+
+    def _search_stop(self, offset: float) -> Stop:
+        """The caller's limit; without one, until little more is to be gained."""
+        if self.options.max_seconds is not None:
+            return Later(AnyOf(MaxTime(self.options.max_seconds), NoImprovement(1000 * self.n)), offset)
+        if self.options.stop is not None:
+            return Later(self.options.stop, offset)
+        return AnyOf(MaxTime(max(10.0, self.n / 1000)), NoImprovement(max(1000, 20 * self.n)))
+
+    def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
+        report = self.options.progress
+        if report is None:
+            return None
+        return lambda step: report("improve", replace(step, seconds=step.seconds + offset))
+
+
+def preload(device: str = "auto") -> None:
+    """Import and compile now what ``solve`` would otherwise load within its time limit."""
+    _load_compiled(Ends(1), 1)
+    if choose_device(device).type == "cpu":
+        from georoutenet.decode import compile_decoders
+
+        compile_decoders()
+
+
+def _numba_import() -> float:
+    return 0.0 if "numba" in sys.modules else IMPORT["numba"]
+
+
+def _load_compiled(ends: Ends, n: int) -> None:
+    watch_compiler()
+    from georoutenet.search.local_search import WHOLE, compile_kernels
+
+    compile_kernels(path=ends.is_path, large=n > WHOLE)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from georoutenet.errors import InputError
+from georoutenet.io.atomic import atomic_write
+from georoutenet.io.cache import cache_folder
+
+
+def test_text_and_bytes(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "a.txt") as file:
+        file.write("Köln\n")
+    assert (tmp_path / "a.txt").read_bytes() == "Köln\n".encode()
+    with atomic_write(str(tmp_path / "b"), "wb") as file:
+        file.write(b"\x00\xff")
+    assert (tmp_path / "b").read_bytes() == b"\x00\xff"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "b"]
+
+
+def test_old_file_is_seen_until_the_end_and_kept_on_failure(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_write(path) as file:
+            file.write("new")
+            file.flush()
+            assert path.read_text() == "old"
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with atomic_write(path) as file:
+        file.write("new")
+    assert path.read_text() == "new"
+
+
+def test_missing_folders_are_created(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "deep" / "er" / "a.txt") as file:
+        file.write("x")
+    assert (tmp_path / "deep" / "er" / "a.txt").read_text() == "x"
+
+
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        with atomic_write(tmp_path / "a") as file:
+            file.write("x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with atomic_write(tmp_path / "link") as file:
+        file.write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_device_is_written_directly() -> None:
+    with atomic_write("/dev/null") as file:
+        file.write("x")
+    assert not Path("/dev/null").is_file()
+
+
+def test_errors_name_the_path(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"), atomic_write(tmp_path):
+        pass
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="inside: cannot write"), atomic_write(tmp_path / "file" / "inside"):
+        pass
+    with pytest.raises(InputError, match="cannot write"), atomic_write(tmp_path / ("n" * 300)):
+        pass
+    with pytest.raises(InputError, match="cannot write"), atomic_write("nul\0byte"):
+        pass
+    with pytest.raises(InputError, match="allowed: 'w', 'wb'"), atomic_write(tmp_path / "a", "r"):
+        pass
+
+
+def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GEOROUTENET_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("GEOROUTENET_CACHE")
+    assert cache_folder() == tmp_path / "xdg" / "georoutenet"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "georoutenet"

@@ -1,0 +1,69 @@
+"""The CUDA kernels of bases and strengths on an emulated block, against the modules in float64."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from emulated import Emulated
+from torch import Tensor
+
+from georoutenet.kernels.cuda import bases as bases_cuda
+from georoutenet.kernels.cuda.bases import Start, bases, bases_reference
+from georoutenet.model.config import PolicyConfig
+from georoutenet.model.georoutenet import GeoRouteNet
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    return Emulated("bases.cu", tmp_path_factory.mktemp("bases"), warps=1)
+
+
+@pytest.fixture
+def _emulated(kernels: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bases_cuda, "FORWARD", partial(kernels, "bases"))
+    monkeypatch.setattr(bases_cuda, "BACKWARD", partial(kernels, "bases_backward"))
+
+
+def run(net: GeoRouteNet, start: Start, upstream: Tensor) -> list[Tensor]:
+    """The numbers, and the gradients of what they are made of."""
+    net.zero_grad()
+    centers, bandwidth, strengths = start
+    every = torch.cat((centers, torch.stack((bandwidth, *strengths))))
+    (every * upstream.to(every)).sum().backward()
+    parameters = (net.rbf.centers, net.rbf.log_bandwidth, *(layer.distance for layer in net.layers))
+    assert all(p.grad is not None for p in parameters)
+    return [every.detach(), *(p.grad.clone() for p in parameters if p.grad is not None)]
+
+
+def compare(layers: int, rbf: int, log_bandwidth: float, device: str) -> None:
+    torch.manual_seed(rbf)
+    net = GeoRouteNet(PolicyConfig(hidden=16, layers=layers, rbf=rbf)).to(device)
+    with torch.no_grad():
+        net.rbf.centers.copy_(3 * torch.randn(rbf))  # in any order
+        net.rbf.log_bandwidth.fill_(log_bandwidth)
+        for layer in net.layers:
+            layer.distance.copy_(3 * torch.randn(()))
+        net.layers[-1].distance.fill_(25.0)
+    upstream = torch.randn(rbf + 1 + layers)
+    found = run(net, bases(net), upstream)
+    expected = run(net.double(), bases_reference(net.double()), upstream)
+    for mine, exact in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+CASES = [(6, 16, -2.0), (3, 2, -9.0), (1, 32, 0.5)]
+
+
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize(("layers", "rbf", "log_bandwidth"), CASES)
+def test_against_the_modules(layers: int, rbf: int, log_bandwidth: float) -> None:
+    """Also where the bandwidth is at its least, so that it has no gradient."""
+    compare(layers, rbf, log_bandwidth, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("layers", "rbf", "log_bandwidth"), CASES)
+def test_on_the_device(layers: int, rbf: int, log_bandwidth: float) -> None:
+    compare(layers, rbf, log_bandwidth, "cuda")

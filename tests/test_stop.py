@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from georoutenet.errors import InputError
+from georoutenet.stop import AnyOf, Budget, MaxIterations, MaxTime, NoImprovement, Progress
+
+HERE = Progress(seconds=1.5, iterations=100, since_improvement=30, length=7.0)
+
+
+def test_what_is_left() -> None:
+    assert MaxTime(2).budget(HERE) == Budget(seconds=0.5)
+    assert MaxIterations(150).budget(HERE) == Budget(iterations=50)
+    assert NoImprovement(40).budget(HERE) == Budget(iterations=10)
+    both = AnyOf(MaxTime(2), MaxIterations(150), NoImprovement(40))
+    assert both.budget(HERE) == Budget(seconds=0.5, iterations=10)
+    assert AnyOf(MaxTime(math.inf)).budget(HERE).seconds == math.inf
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_max_time_refuses(seconds: float) -> None:
+    with pytest.raises(InputError, match="MaxTime needs seconds >= 0"):
+        MaxTime(seconds)
+
+
+@pytest.mark.parametrize("kind", [MaxIterations, NoImprovement])
+@pytest.mark.parametrize("iterations", [-1, 2.5])
+def test_iterations_refuse(kind: type, iterations: float) -> None:
+    with pytest.raises(InputError, match=f"{kind.__name__} needs a whole number >= 0, got {iterations}"):
+        kind(iterations)
+
+
+def test_any_of_refuses() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        AnyOf()
+    with pytest.raises(InputError, match="got 3"):
+        AnyOf(3)  # type: ignore[arg-type]
