@@ -292,7 +292,8 @@ def test_a_second_process_does_not_compile() -> None:
     greedy(scores)
     sample(scores, 1, seed=0)
     code = (
-        "import torch; from georoutenet.decode import greedy, sample; from georoutenet.decode.cpu import tours as k;"
+        "import torch; from georoutenet.decode import greedy, sample;"
+        "from georoutenet.decode.cpu import tours as k;"
         "from georoutenet.model.scores import Scores;"
         "s = Scores(torch.zeros(1, 5), torch.zeros(1, 5, 5)); greedy(s); sample(s, 1, seed=0);"
         "print(sum(sum(f.stats.cache_misses.values()) for f in (k._greedy, k._sample)))"
