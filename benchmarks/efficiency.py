@@ -13,15 +13,18 @@ so a killed run goes on. A solver that is not installed is left out and named.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
 
 from georoutenet.device import choose_device
-from georoutenet.evaluate.efficiency import Measurement
-from georoutenet.evaluate.measure import measure_all
 from georoutenet.evaluate.settings import parse_decoder
 from georoutenet.io.datasets import parse_sets
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # research/ is no part of the package
+from research.report.efficiency import Measurement
+from research.report.measure import measure_all
 
 DECODERS = (
     "greedy,beam-100,beam-1000,beam-1000-views-8,"

@@ -38,7 +38,6 @@ import numpy as np
 import torch
 
 from georoutenet import Instance, gap, load_tsplib, solve, tour_length
-from georoutenet.evaluate.solvers import make_solver, rounded_distances
 from georoutenet.examples import thousand_cities
 from georoutenet.io.tsplib import tsplib_names
 from georoutenet.io.tsplib_format import format_tsp
@@ -48,6 +47,9 @@ from georoutenet.search import greedy_edge, improve, nearest_neighbor
 from georoutenet.search.space_filling import space_filling_curve
 from georoutenet.solver.stages import preload
 from georoutenet.stop import Budget, Progress
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # research/ is no part of the package
+from research.references.solvers import make_solver, rounded_distances
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from georoutenet.evaluate.results import Results, read_results
-from georoutenet.evaluate.tables import paper_values
 from georoutenet.io.tsplib import TSPLIB27
+from research.report.tables import paper_values
 
 ROOT = Path(__file__).parent.parent
 if not (ROOT / "README.md").exists() or not (ROOT / "results").exists():

@@ -8,12 +8,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import georoutenet.evaluate.make_references as job
+import research.references.make as job
 from georoutenet.cli import reference as module
 from georoutenet.errors import InputError, MissingDependencyError
-from georoutenet.evaluate.make_references import Pass
-from georoutenet.evaluate.references import PACKAGED, References, load_references, save_references
-from georoutenet.evaluate.solvers import make_solver
+from georoutenet.evaluate.references import PACKAGED, References, load_references
+from research.references.keep import save_references
+from research.references.make import Pass
+from research.references.solvers import make_solver
 
 
 @pytest.fixture

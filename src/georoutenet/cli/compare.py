@@ -60,8 +60,8 @@ def _show_worst(results: Results, show: int) -> None:
     import numpy as np
 
     from georoutenet.evaluate.evaluation import summarize
+    from georoutenet.evaluate.names import decoder_name
     from georoutenet.evaluate.statistics import RESAMPLES, SEED
-    from georoutenet.evaluate.tables import decoder_name
 
     summary = summarize(results)
     typer.echo(f"{results.header['set']}: {len(results):,} instances")
@@ -81,8 +81,8 @@ def _show_worst(results: Results, show: int) -> None:
 
 
 def _compare(first: Results, second: Results, show: int, plot: Path | None) -> None:
+    from georoutenet.evaluate.names import decoder_name
     from georoutenet.evaluate.statistics import RESAMPLES, SEED, pair_results
-    from georoutenet.evaluate.tables import decoder_name
 
     names, result = pair_results(first, second)
     titles = [f"{each.header['weights']} {decoder_name(each.header)}" for each in (first, second)]

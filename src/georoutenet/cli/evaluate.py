@@ -170,8 +170,8 @@ def evaluate(
 
 def _report(results: Results) -> str:
     from georoutenet.evaluate.evaluation import summarize
+    from georoutenet.evaluate.names import decoder_name
     from georoutenet.evaluate.statistics import RESAMPLES, SEED
-    from georoutenet.evaluate.tables import decoder_name
 
     header, summary = results.header, summarize(results)
     lines = [
@@ -203,7 +203,7 @@ def _report(results: Results) -> str:
 def _line(results: Results) -> str:
     """One of many results."""
     from georoutenet.evaluate.evaluation import summarize
-    from georoutenet.evaluate.tables import decoder_name
+    from georoutenet.evaluate.names import decoder_name
 
     summary = summarize(results)
     gap = f"{'unknown':>9}  " if summary.gap is None else f"{summary.gap.mean:9.4f} %"

@@ -1,4 +1,4 @@
-"""``georoutenet reference``: compute reference tours of a data set with classical solvers."""
+"""``georoutenet reference``: reference tours of a data set by classical solvers (``research/references``)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,11 @@ def reference(
     Known tours are kept unless a shorter one is found, and proven ones are not computed again. A job that was
     stopped goes on where it was when the same command is given again.
     """
-    from georoutenet.evaluate.make_references import Pass, make_references
+    from georoutenet.cli.checkout import research
     from georoutenet.evaluate.references import PACKAGED, reference_file
     from georoutenet.io.datasets import dataset
+
+    job = research("references.make", "reference")
 
     options: dict[str, dict[str, float]] = {
         "lkh": {"runs": runs},
@@ -54,12 +56,12 @@ def reference(
         "pyvrp": {"seconds": seconds},
     }
     names = solver or ([] if prove is not None else ["lkh"])
-    passes = [Pass(each, options.get(each, {})) for each in names]
+    passes = [job.Pass(each, options.get(each, {})) for each in names]
     if prove is not None:
-        passes.append(Pass("concorde", first=prove))
+        passes.append(job.Pass("concorde", first=prove))
     folder = PACKAGED if out is None else out
     with _progress(name) as report:
-        made = make_references(dataset(name), passes, workers=workers, folder=folder, progress=report)
+        made = job.make_references(dataset(name), passes, workers=workers, folder=folder, progress=report)
     typer.echo(
         f"{name}: mean length {made.mean:.6f}, {int(made.proven.sum())} of {made.count} proven optimal"
     )

@@ -2,7 +2,7 @@
 
 One ``.npz`` file per data set lies in the package's folder ``references``: ``tours (count, n)`` in canonical
 form as uint8 or uint16, ``lengths`` float64, ``proven`` bool, and ``info``, a JSON list of the passes that
-made it (solver, settings, instances, seconds, date).
+made it (solver, settings, instances, seconds, date). ``research.references`` makes them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.solvers import Concorde
-from georoutenet.io.atomic import atomic_write
 from georoutenet.io.datasets import Dataset, dataset
 from georoutenet.problem.generate import Coordinates
-from georoutenet.problem.tour import canonical, is_permutation, tour_lengths
+from georoutenet.problem.tour import is_permutation, tour_lengths
 
 PACKAGED = Path(__file__).resolve().parent.parent / "references"
 
@@ -35,8 +33,8 @@ ROUNDING = 1e-9
 class References:
     """Best known tours of the data set ``name``.
 
-    A tour is ``proven`` when no other is shorter by more than ``proof_margin(n)``, which is what rounding
-    each distance can hide from the exact solver.
+    A tour is ``proven`` when no other is shorter by more than rounding each distance can hide from the
+    exact solver (``proof_margin`` in ``research.references.keep``).
     """
 
     name: str
@@ -81,11 +79,6 @@ class References:
             )
 
 
-def proof_margin(n: int) -> float:
-    """How much shorter than a proven tour another may be in the unit square: n edges, 1/SPAN each."""
-    return n / Concorde.SPAN
-
-
 def has_references(name: str, folder: Path = PACKAGED) -> bool:
     return reference_file(name, folder).exists()
 
@@ -96,7 +89,7 @@ def reference_file(name: str, folder: Path = PACKAGED) -> Path:
 
 def load_references(name: str, folder: Path = PACKAGED) -> References:
     """The references of a data set, checked for shape, and 64 spread tours checked city by city."""
-    data = _random(name)
+    data = random_set(name)
     path = reference_file(name, folder)
     if not path.exists():
         raise InputError(
@@ -117,60 +110,8 @@ def load_references(name: str, folder: Path = PACKAGED) -> References:
     return loaded
 
 
-def save_references(references: References, folder: Path = PACKAGED) -> Path:
-    """Check every tour, then write ``folder/name.npz`` in one step."""
-    data = _random(references.name)
-    references.check(data.coordinates)
-    smallest = np.uint8 if references.n <= 256 else np.uint16 if references.n <= 65_536 else np.int64
-    path = reference_file(references.name, folder)
-    with atomic_write(path, "wb") as file:
-        np.savez_compressed(
-            file,
-            tours=np.stack([canonical(tour.astype(np.int64)) for tour in references.tours]).astype(smallest),
-            lengths=references.lengths,
-            proven=references.proven,
-            info=np.array(json.dumps(references.info)),
-        )
-    return path
-
-
-def improve(
-    references: References,
-    rows: NDArray[np.int64],
-    tours: NDArray[np.integer[Any]],
-    proven: NDArray[np.bool_],
-) -> References:
-    """The references with ``tours`` of the instances ``rows`` wherever those are shorter; never worse.
-
-    A proof holds for the shorter of the two tours, because both lie within its margin; if the old tour beats
-    a proven one by more, one of the solvers is wrong, and that is an error.
-    """
-    coordinates = _random(references.name).coordinates[rows]
-    measured = tour_lengths(coordinates, tours)
-    old = references.lengths[rows]
-    contradiction = proven & (old < measured - proof_margin(references.n) - ROUNDING)
-    contradiction |= references.proven[rows] & (measured < old - proof_margin(references.n) - ROUNDING)
-    if contradiction.any():
-        at = np.argmax(contradiction)
-        raise GeoRouteNetError(
-            f"{references.name}, instance {rows[at]}: a tour of length {min(old[at], measured[at])} "
-            f"contradicts the proof that {max(old[at], measured[at])} is optimal"
-        )
-    shorter = measured < old - ROUNDING
-    result = References(
-        references.name,
-        references.tours.copy(),
-        references.lengths.copy(),
-        references.proven.copy(),
-        list(references.info),
-    )
-    result.tours[rows[shorter]] = tours[shorter]
-    result.lengths[rows[shorter]] = measured[shorter]
-    result.proven[rows] |= proven
-    return result
-
-
-def _random(name: str) -> Dataset:
+def random_set(name: str) -> Dataset:
+    """The data set of that name; one with published optima is an error."""
     data = dataset(name)
     if not data.is_random:
         raise InputError(f"{name} has published optima instead of reference tours")

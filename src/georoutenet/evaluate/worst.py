@@ -11,10 +11,10 @@ import torch
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.batch_solver import BatchSolver, Problems, checked_length, consecutive
+from georoutenet.evaluate.names import decoder_name
 from georoutenet.evaluate.references import has_references, load_references
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
-from georoutenet.evaluate.tables import decoder_name
 from georoutenet.io.datasets import Dataset, dataset
 from georoutenet.io.tsplib import load_optimal_tour
 from georoutenet.plot import plot_tour, save

@@ -11,7 +11,7 @@ import torch
 from georoutenet.policy.weights import load_policy, read_card
 from georoutenet.train.recipe import read_recipe
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NAMES = [
     f"paper-{encoder}-{objective}" for encoder in ("nar4tsp", "georoutenet") for objective in ("pg", "mcs")
 ]

@@ -8,10 +8,12 @@ import pytest
 from made_up import random_set, tsplib_set
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.efficiency import write_measurements
 from georoutenet.evaluate.results import Results, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
-from georoutenet.evaluate.tables import (
+from georoutenet.io.optima import published_optima
+from georoutenet.io.tsplib import TSPLIB27, size_group, tsplib_names
+from research.report.efficiency import write_measurements
+from research.report.tables import (
     DECODERS,
     METHODS,
     format_csv,
@@ -21,8 +23,6 @@ from georoutenet.evaluate.tables import (
     papers_decoder,
     read_folder,
 )
-from georoutenet.io.optima import published_optima
-from georoutenet.io.tsplib import TSPLIB27, size_group, tsplib_names
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
-from georoutenet.evaluate import solvers
-from georoutenet.evaluate.solvers import SOLVERS, make_solver, rounded_distances
 from georoutenet.problem.tour import canonical, tour_lengths
+from research.references import solvers
+from research.references.solvers import SOLVERS, make_solver, rounded_distances
 
 OPTIONS = {"fast-tsp": {"seconds": 0.2}, "or-tools": {"seconds": 0.2}, "pyvrp": {"seconds": 0.2}}
 

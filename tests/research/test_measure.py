@@ -9,23 +9,23 @@ import pytest
 import torch
 
 from georoutenet.errors import InputError, MissingDependencyError
-from georoutenet.evaluate import measure
-from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement, read_measurements
 from georoutenet.evaluate.evaluation import evaluate
-from georoutenet.evaluate.measure import (
-    mean_seconds,
-    measure_all,
-    measure_policy,
-    measure_solver,
-)
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.settings import Settings
-from georoutenet.evaluate.solvers import SOLVERS, Solver
 from georoutenet.io.datasets import dataset
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
 from georoutenet.policy.weights import load_policy, save_weights
 from georoutenet.problem.tour import gap, tour_lengths
+from research.references.solvers import SOLVERS, Solver
+from research.report import measure
+from research.report.efficiency import SOLVER_NAMES, Measurement, read_measurements
+from research.report.measure import (
+    mean_seconds,
+    measure_all,
+    measure_policy,
+    measure_solver,
+)
 
 CPU = torch.device("cpu")
 

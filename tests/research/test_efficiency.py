@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.efficiency import (
+from georoutenet.evaluate.results import Results, write_results
+from research.report.efficiency import (
     Measurement,
     is_measurements,
     paper_efficiency,
     read_measurements,
     write_measurements,
 )
-from georoutenet.evaluate.results import Results, write_results
 
 ONE = Measurement(
     set="val50",

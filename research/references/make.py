@@ -29,19 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.references import (
-    PACKAGED,
-    References,
-    has_references,
-    improve,
-    load_references,
-    save_references,
-)
-from georoutenet.evaluate.solvers import make_solver
+from georoutenet.evaluate.references import PACKAGED, References, has_references, load_references
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
 from georoutenet.io.datasets import Dataset
 from georoutenet.problem.generate import Coordinates
+from research.references.keep import improve, save_references
+from research.references.solvers import make_solver
 
 Progress = Callable[[int, int], None]
 """Called with the instances done and the instances in all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +15,8 @@ from georoutenet.evaluate.results import Results, Row, read_results, write_resul
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
 from georoutenet.policy.weights import load_policy, read_card, save_weights
+from research import package as module
 
-SCRIPT = Path(__file__).parent.parent / "research" / "package.py"
 CARD = {
     "recipe": {"budget_seconds": 60.0},
     "instances": 1_000,
@@ -33,11 +32,6 @@ def sha256(path: Path) -> str:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("package_script", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     for name in ("PACKAGED", "RESULTS"):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(module, name, tmp_path / name)

@@ -10,16 +10,16 @@ from made_up import random_set, tsplib_set
 from typer.main import get_command
 
 from georoutenet.cli import app
-from georoutenet.evaluate.efficiency import read_measurements
-from georoutenet.evaluate.measure import measure_all
-from georoutenet.evaluate.reproduce import commands, decoder_label, place
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import parse_decoder
-from georoutenet.evaluate.tables import File, Folder
 from georoutenet.io.datasets import parse_sets
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
 from georoutenet.policy.weights import save_weights
+from research.report.efficiency import read_measurements
+from research.report.measure import measure_all
+from research.report.reproduce import commands, decoder_label, place
+from research.report.tables import File, Folder
 
 
 def folder(*results: Results) -> Folder:

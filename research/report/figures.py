@@ -10,17 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from georoutenet.evaluate.efficiency import Measurement
-from georoutenet.evaluate.tables import (
-    BATCH_STATISTICS,
+from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS
+from georoutenet.io.datasets import SHIFT
+from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
+from research.report.efficiency import Measurement
+from research.report.tables import (
     DECODERS,
-    METHODS,
     Cell,
     paper_value,
     papers_decoder,
 )
-from georoutenet.io.datasets import SHIFT
-from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,17 +20,17 @@ from georoutenet.evaluate.batch_solver import (
     consecutive,
     count_of,
 )
-from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement, read_measurements, write_measurements
 from georoutenet.evaluate.evaluation import result_header
+from georoutenet.evaluate.names import decoder_name, method_name
 from georoutenet.evaluate.settings import Settings
-from georoutenet.evaluate.solvers import make_solver
 from georoutenet.evaluate.statistics import bootstrap_mean
-from georoutenet.evaluate.tables import decoder_name, method_name
 from georoutenet.io.datasets import dataset
 from georoutenet.io.provenance import commit, device_name, today
 from georoutenet.policy.policy import Policy
 from georoutenet.policy.weights import load_policy
 from georoutenet.problem.tour import gap
+from research.references.solvers import make_solver
+from research.report.efficiency import SOLVER_NAMES, Measurement, read_measurements, write_measurements
 
 PROBES = 3
 """Repetitions of the latency probe, as in the paper."""

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from georoutenet.evaluate.efficiency import SOLVER_NAMES, Measurement
+from georoutenet.evaluate.names import BATCH_STATISTICS
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
-from georoutenet.evaluate.tables import BATCH_STATISTICS, Folder, papers_decoder
 from georoutenet.io.datasets import DATASETS, dataset
+from research.report.efficiency import SOLVER_NAMES, Measurement
+from research.report.tables import Folder, papers_decoder
 
 
 class Command(NamedTuple):

@@ -12,30 +12,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.efficiency import Measurement, is_measurements, read_measurements
+from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS, decoder_name, method_name
 from georoutenet.evaluate.results import Results, read_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.io.datasets import dataset
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
+from research.report.efficiency import Measurement, is_measurements, read_measurements
 
-METHODS = {
-    ("nar4tsp", "pg"): "NAR4TSP-PG",
-    ("nar4tsp", "mcs"): "NAR4TSP-MCS",
-    ("georoutenet", "pg"): "GeoRouteNet-PG",
-    ("georoutenet", "mcs"): "GeoRouteNet-MCS",
-}
-"""The paper's four models by encoder and objective."""
 DECODERS = ("Greedy", "Beam-100", "Beam-1000")
 GROUPS = ("51-76", "99-101", "105-150", "159-299", "all")
 TSPLIB = ("tsplib27", "tsplib36")
-BATCH_STATISTICS = "batch statistics"
 PAPERS_SOLVERS = ("Concorde", "LKH-3")
 
 
@@ -49,7 +41,7 @@ class PaperValue(NamedTuple):
 @cache
 def paper_values() -> dict[tuple[str, str, str, str], PaperValue]:
     """The paper's numbers by method, decoder, set and group; its ``tsplib27`` are 27 it does not name."""
-    text = files("georoutenet.evaluate").joinpath("paper.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("paper.csv").read_text(encoding="utf-8")
 
     def number(cell: str) -> float:
         return float(cell) if cell else math.nan
@@ -144,33 +136,6 @@ def read_folder(folder: Path) -> Folder:
         if hashes.setdefault(weights, sha256) != sha256:
             raise InputError(f"{name}: weights {weights!r} of another SHA-256 than in the files before it")
     return Folder(complete, partial, efficiency)
-
-
-def method_name(header: dict[str, str]) -> str:
-    """The paper's name of the model, or empty where encoder and objective are none of its four."""
-    return METHODS.get((header["encoder"], header["objective"]), "")
-
-
-def decoder_name(header: dict[str, str]) -> str:
-    """As the paper writes it, with every setting that the paper does not have."""
-    name = header["decoder"].capitalize() + (f"-{header['width']}" if header["width"] else "")
-    if header.get("views", "1") != "1":
-        name += f", {header['views']} views"
-    if header.get("finalists"):
-        name += f", {header['finalists']} finalists"
-    if header.get("dominance"):
-        name += ", dominance"
-    if header.get("length_weight"):
-        name += f", length {header['length_weight']}"
-    if header.get("improve"):
-        name += f", {header['improve']} s search"
-    if header.get("statistics") == "batch":
-        name += f", {BATCH_STATISTICS}"
-    if header.get("candidates"):
-        name += f", {header['candidates']} candidates"
-    if header.get("precision", "float32") != "float32":
-        name += f", {header['precision']}"
-    return name
 
 
 def make_cells(complete: Iterable[File]) -> list[Cell]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from georoutenet.evaluate.efficiency import Measurement, PaperEfficiency, paper_efficiency
-from georoutenet.evaluate.figures import figure_names
-from georoutenet.evaluate.reproduce import commands, place
+from georoutenet.evaluate.names import METHODS
 from georoutenet.evaluate.statistics import RESAMPLES, SEED
-from georoutenet.evaluate.tables import (
+from georoutenet.io.datasets import DATASETS
+from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
+from research.report.efficiency import Measurement, PaperEfficiency, paper_efficiency
+from research.report.figures import figure_names
+from research.report.reproduce import commands, place
+from research.report.tables import (
     DECODERS,
     GROUPS,
-    METHODS,
     PAPERS_SOLVERS,
     TSPLIB,
     Cell,
@@ -21,8 +23,6 @@ from georoutenet.evaluate.tables import (
     paper_value,
     papers_decoder,
 )
-from georoutenet.io.datasets import DATASETS
-from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 
 
 class _Table:

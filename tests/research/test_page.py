@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from made_up import random_set, tsplib_set
 
-from georoutenet.evaluate.efficiency import Measurement, write_measurements
-from georoutenet.evaluate.figures import figure_names
-from georoutenet.evaluate.page import format_markdown
 from georoutenet.evaluate.results import Results, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
-from georoutenet.evaluate.tables import Folder, format_csv, make_cells, read_folder
 from georoutenet.io.tsplib import TSPLIB27, tsplib_names
+from research.report.efficiency import Measurement, write_measurements
+from research.report.figures import figure_names
+from research.report.page import format_markdown
+from research.report.tables import Folder, format_csv, make_cells, read_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

@@ -5,18 +5,20 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
-from georoutenet.evaluate import make_references as module
-from georoutenet.evaluate.make_references import Pass, make_references
-from georoutenet.evaluate.references import References, load_references, save_references
-from georoutenet.evaluate.solvers import SOLVERS, Solver, make_solver
+from georoutenet.evaluate.references import References, load_references
 from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
 from georoutenet.problem.generate import uniform
 from georoutenet.problem.tour import canonical, tour_lengths
+from research.references import make as module
+from research.references.keep import save_references
+from research.references.make import Pass, make_references
+from research.references.solvers import SOLVERS, Solver, make_solver
 
 COUNT, N = 8, 6
 
@@ -206,10 +208,11 @@ def test_bad_arguments(data, tmp_path):
         make_references(data, [Pass("sloppy", first=7)], folder=tmp_path)
 
 
+ROOT = Path(__file__).parents[2]
 JOB = """
 from pathlib import Path
 from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
-from georoutenet.evaluate.make_references import Pass, make_references
+from research.references.make import Pass, make_references
 from georoutenet.problem.generate import uniform
 
 if __name__ == "__main__":
@@ -243,6 +246,7 @@ def test_kill_minus_nine_and_resume(tmp_path):
         pytest.skip(str(error))
     (tmp_path / "job.py").write_text(JOB)
     environment = os.environ | {"GEOROUTENET_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "job.py"]
     jobs = tmp_path / "cache" / "reference-jobs"
 

@@ -7,8 +7,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from georoutenet.evaluate.efficiency import Measurement
-from georoutenet.evaluate.figures import (
+from georoutenet.plot import save
+from research.report.efficiency import Measurement
+from research.report.figures import (
     figure_names,
     make_figure,
     plot_grid,
@@ -17,8 +18,7 @@ from georoutenet.evaluate.figures import (
     plot_time,
     research_weights,
 )
-from georoutenet.evaluate.tables import Cell, paper_values
-from georoutenet.plot import save
+from research.report.tables import Cell, paper_values
 
 
 def cell(set_name: str, gap: float, **other: object) -> Cell:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,7 +90,7 @@ class PaperEfficiency(NamedTuple):
 @cache
 def paper_efficiency() -> dict[tuple[str, str], PaperEfficiency]:
     """The paper's efficiency by set and method; its models are decoded with Beam-1000."""
-    text = files("georoutenet.evaluate").joinpath("paper_efficiency.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("paper_efficiency.csv").read_text(encoding="utf-8")
     return {
         (row["set"], row["method"]): PaperEfficiency(
             *(_number(row[name]) for name in PaperEfficiency._fields)

@@ -1,0 +1,1 @@
+"""Reference tours made with classical solvers."""

@@ -1,0 +1,1 @@
+"""The page of results: tables, pictures, and the measurements behind them."""
