@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 import threading
-import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,14 @@ from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import kernels
 from georoutenet.search.construct import greedy_edge
-from georoutenet.search.local_search import _kernel_coordinates, compile_kernels, improve, make_search
+from georoutenet.search.local_search import (
+    SLICE,
+    _kernel_coordinates,
+    _next_slice,
+    compile_kernels,
+    improve,
+    make_search,
+)
 from georoutenet.search.neighbors import nearest_neighbors, spatial_points
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Progress
 
@@ -219,19 +226,25 @@ def test_no_improvement_stops_exactly() -> None:
 
 
 @pytest.mark.parametrize("n", [200, 20_000])
-@pytest.mark.parametrize("seconds", [0.0, 0.3])
-def test_time_limits_are_kept(n: int, seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 20.0])
+def test_time_limits_are_kept(n: int, seconds: float, fake_clock: Any) -> None:
     instance = random_instance(n, 10)
     start = np.arange(n)
     compile_kernels(large=n > 10_000)
-    began = time.perf_counter()
+    began = fake_clock.seconds
     result = improve(instance, start, stop=AnyOf(MaxTime(seconds), MaxIterations(10**9)))
-    took = time.perf_counter() - began
+    took = fake_clock.seconds - began
     assert is_permutation(result.tour, n)
-    assert took >= seconds
-    # Loose, for machines that are busy with other work; benchmarks measure the real precision.
-    assert took < seconds + 2.0
-    assert result.seconds == pytest.approx(took, abs=0.1)
+    assert seconds <= took < seconds + 20 * fake_clock.step  # looks at the clock after the limit
+    assert result.seconds == pytest.approx(took, abs=3 * fake_clock.step)
+
+
+def test_a_search_looks_at_the_clock_in_time() -> None:
+    assert _next_slice(100, took=SLICE, left=1.0) == 100
+    assert _next_slice(100, took=2 * SLICE, left=1.0) == 50
+    assert _next_slice(100, took=SLICE / 100, left=1.0) == 400  # at most fourfold
+    assert _next_slice(100, took=SLICE, left=SLICE / 10) == 10
+    assert _next_slice(100, took=10.0, left=0.0) == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
@@ -243,7 +256,6 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
     result = improve(instance, np.arange(1000), stop=MaxTime(30))
     timer.join()
     assert result.interrupted
-    assert result.seconds < 10
     assert result.length == tour_length(instance, result.tour) < tour_length(instance, np.arange(1000))
 
 
