@@ -43,9 +43,8 @@ def test_ctrl_c_ends_the_demo_quietly(tmp_path: Path) -> None:
         [*DEMO, "--seconds", "60"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 60
         while not (tmp_path / "demo" / "us_capitals.png").exists():
-            assert time.monotonic() < deadline, "no first picture"
+            assert process.poll() is None, "no first picture"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)

@@ -181,9 +181,8 @@ def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
         while not (folder / "cities20.tour").exists():
-            assert time.monotonic() < deadline
+            assert process.poll() is None, "no first tour"
             time.sleep(0.05)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -252,7 +251,6 @@ def test_a_hundred_thousand_cities_in_linear_memory() -> None:
     scores = Scores(
         torch.full((1, n), -float(np.log(n))), logits[None], torch.from_numpy(neighbors[None, :, 1:])
     )
-    began = time.perf_counter()
     tours = torch.cat(
         [
             f.tours
@@ -264,4 +262,3 @@ def test_a_hundred_thousand_cities_in_linear_memory() -> None:
         1,
     )
     assert_permutations(tours)
-    assert time.perf_counter() - began < 60

@@ -39,7 +39,7 @@ def test_optimal_on_tiny_instances(solver, n, scale):
     np.testing.assert_array_equal(solution.tour, canonical(solution.tour))
     assert solution.proven == (solver.name == "concorde")
     assert solution.settings == solver.settings
-    assert 0 < solution.seconds < 60
+    assert solution.seconds > 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

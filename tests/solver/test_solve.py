@@ -341,7 +341,6 @@ def test_ctrl_c_ends_searches_side_by_side() -> None:
     for result in results:
         check(result)
         assert result.interrupted
-        assert result.timings["total"] < 30
     assert any(result.iterations for result in results)
     assert results[-1].iterations == 0  # never reached
 
@@ -530,7 +529,6 @@ def test_ctrl_c_in_the_search_returns_the_best_so_far() -> None:
     thread.join()
     check(result)
     assert result.interrupted
-    assert result.timings["total"] < 30
     assert result.length < result.initial_length
 
 
