@@ -27,6 +27,13 @@ def run(*arguments: str, folder: Path, status: int = 0) -> subprocess.CompletedP
     return done
 
 
+def run_here(*arguments: str, status: int = 0) -> Any:
+    """In this process, which has loaded everything."""
+    done = CliRunner().invoke(app, ["solve", *arguments])
+    assert done.exit_code == status, done.output
+    return done
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for k, n in enumerate((20, 30)):
@@ -65,12 +72,11 @@ def test_one_file(folder: Path) -> None:
     assert np.hypot(*steps.T).sum() == pytest.approx(length, rel=1e-6)
 
 
-def test_many_files_one_of_them_bad(folder: Path) -> None:
+def test_many_files_one_of_them_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     (folder / "bad.csv").write_text("x,y\n1,2\n3,oops\n")
-    done = run(
-        "five.tsp", "bad.csv", "none.tsp", "cities20.csv", "--max-seconds", "0.1", "--output", "{name}.json",
-        folder=folder, status=1,
-    )  # fmt: skip
+    files = ["five.tsp", "bad.csv", "none.tsp", "cities20.csv"]
+    done = run_here(*files, "--max-seconds", "0.1", "--output", "{name}.json", status=1)
     assert "bad.csv:3" in done.stderr
     assert "none.tsp: cannot read" in done.stderr
     assert "five" in done.stdout
@@ -79,9 +85,10 @@ def test_many_files_one_of_them_bad(folder: Path) -> None:
     assert read_tour(folder / "cities20.json", 20).shape == (20,)
 
 
-def test_json(folder: Path) -> None:
+def test_json(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     arguments = ["--json", "--start", "2", "--end", "4", "--open", "--seed", "1", "--max-seconds", "0.2"]
-    content = json.loads(run("five.tsp", "cities30.csv", *arguments, folder=folder).stdout)
+    content = json.loads(run_here("five.tsp", "cities30.csv", *arguments).stdout)
     assert content["errors"] == []
     assert content["mean_gap_percent"] is None
     for result in content["results"]:
@@ -92,18 +99,10 @@ def test_json(folder: Path) -> None:
     assert [result["file"] for result in content["results"]] == ["five.tsp", "cities30.csv"]
 
 
-def test_the_pure_neural_tour(folder: Path) -> None:
-    arguments = [
-        "--no-improve",
-        "--decoder",
-        "greedy",
-        "--views",
-        "2",
-        "--weights",
-        "georoutenet-50",
-        "--json",
-    ]
-    (result,) = json.loads(run("cities30.csv", *arguments, folder=folder).stdout)["results"]
+def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    arguments = "--no-improve --decoder greedy --views 2 --weights georoutenet-50 --json"
+    (result,) = json.loads(run_here("cities30.csv", *arguments.split()).stdout)["results"]
     assert result["method"] == "georoutenet-50, greedy, 2 views"
     assert "improve" not in result["timings"]
 
@@ -128,13 +127,6 @@ def test_errors(arguments: list[str], message: str, folder: Path, monkeypatch: p
     done = CliRunner().invoke(app, ["solve", "cities20.csv", *arguments])
     assert done.exit_code == 1
     assert message in f"{done.output} {done.exception}".replace("\n", " ")
-
-
-def run_here(*arguments: str, status: int = 0) -> Any:
-    """In this process, which has loaded everything."""
-    done = CliRunner().invoke(app, ["solve", *arguments])
-    assert done.exit_code == status, done.output
-    return done
 
 
 def test_files_of_one_name_do_not_overwrite_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
