@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "AnyOf": "stop",
+    "Asymmetric": "problem.asymmetric",
     "DistanceRule": "problem.instance",
     "GeoRouteNetError": "errors",
     "InputError": "errors",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.io.tsplib import load_tsplib
     from georoutenet.policy.weights import load_policy
+    from georoutenet.problem.asymmetric import Asymmetric
     from georoutenet.problem.instance import DistanceRule, Instance
     from georoutenet.problem.tour import canonical, gap, tour_length
     from georoutenet.solver.api import solve, solve_many

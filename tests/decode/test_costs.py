@@ -48,7 +48,7 @@ def test_equal_points_and_dtype() -> None:
     assert cost.dtype == torch.float32
 
 
-@pytest.mark.parametrize("rule", list(DistanceRule))
+@pytest.mark.parametrize("rule", [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT])
 def test_every_rule_is_kept(rule: DistanceRule) -> None:
     points = np.random.default_rng(3).uniform(0, 20, (2, 6, 2))
     instances = [Instance(one, rule=rule) for one in points]
@@ -60,6 +60,23 @@ def test_every_rule_is_kept(rule: DistanceRule) -> None:
         np.testing.assert_allclose(costs.lengths(tours)[b].numpy(), wanted, rtol=1e-14)
         matrix, off = costs.matrices(slice(b, b + 1))[0].numpy(), ~np.eye(6, dtype=bool)
         np.testing.assert_allclose(matrix[off], instances[b].distance_matrix()[off], rtol=1e-14)
+
+
+def test_a_matrix_counts_and_coordinates_beside_it_do_not() -> None:
+    generator = np.random.default_rng(4)
+    matrices = generator.integers(1, 99, (2, 6, 6))
+    points = generator.random((2, 6, 2))
+    instances = [Instance(points[b], matrix=matrices[b] + matrices[b].T) for b in range(2)]
+    costs = as_costs(2, 6, torch.device("cpu"), instances=instances)
+    assert isinstance(costs, Costs)
+    tours = torch.tensor([[[0, 1, 2, 3, 4, 5], [3, 1, 0, 5, 2, 4]]]).repeat(2, 1, 1)
+    for b in range(2):
+        wanted = [tour_length(instances[b], tour) for tour in tours[b].numpy()]
+        assert costs.lengths(tours)[b].tolist() == wanted
+        assert costs.matrices(slice(b, b + 1))[0].tolist() == instances[b].distance_matrix().tolist()
+    bare = [instance.replaced(coordinates=None) for instance in instances]
+    with pytest.raises(InputError, match="has distances but no coordinates"):
+        as_costs(2, 6, torch.device("cpu"), instances=bare)
 
 
 def test_normalized_distances_have_the_larger_side_as_their_unit() -> None:

@@ -73,7 +73,7 @@ def test_canonical_tells_different_tours_apart() -> None:
     assert canonical([2, 0, 3, 1]).tolist() == [0, 2, 1, 3]
 
 
-@pytest.mark.parametrize("rule", list(DistanceRule))
+@pytest.mark.parametrize("rule", [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT])
 def test_one_two_and_three_cities(rule: DistanceRule) -> None:
     points = [[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]
     one = tour_length(Instance(points[:1], rule=rule), [0])

@@ -27,7 +27,7 @@ from georoutenet.search.local_search import (
 from georoutenet.search.neighbors import nearest_neighbors, spatial_points
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Progress
 
-RULES = list(DistanceRule)
+RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
 
 
 def random_instance(n: int, seed: int = 0, rule: DistanceRule = DistanceRule.EUCLIDEAN) -> Instance:

@@ -135,8 +135,11 @@ def test_degenerate_cities(points: list[list[float]]) -> None:
 cities = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12)
 
 
+RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
+
+
 @settings(max_examples=25, deadline=None)
-@given(cities, st.sampled_from(list(DistanceRule)), st.booleans(), st.sampled_from([None, 1e-6, 1e6]))
+@given(cities, st.sampled_from(RULES), st.booleans(), st.sampled_from([None, 1e-6, 1e6]))
 def test_any_small_instance(
     points: list[tuple[int, int]], rule: DistanceRule, closed: bool, scale: float | None
 ) -> None:

@@ -1,32 +1,40 @@
-"""What a problem is: cities in the plane and the rule that measures distances between them."""
+"""What a problem is: cities, and the rule or the matrix that says how far apart they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.problem.matrix import checked_matrix
 
 Float = NDArray[np.float64]
 
 
 class DistanceRule(StrEnum):
-    """How a distance follows from two coordinate pairs; all but the first are TSPLIB's integer rules."""
+    """How a distance follows from two coordinate pairs; all but the first are TSPLIB's.
+
+    EXPLICIT is the rule of an instance with a matrix: the distances are those that were given.
+    """
 
     EUCLIDEAN = "EUCLIDEAN"
     EUC_2D = "EUC_2D"
     CEIL_2D = "CEIL_2D"
     ATT = "ATT"
     GEO = "GEO"
+    MAN_2D = "MAN_2D"
+    MAX_2D = "MAX_2D"
+    EXPLICIT = "EXPLICIT"
 
     @property
     def is_integer(self) -> bool:
-        return self is not DistanceRule.EUCLIDEAN
+        """Whether the rule rounds to whole numbers. EXPLICIT does not: ``Instance.is_integer`` knows."""
+        return self not in (DistanceRule.EUCLIDEAN, DistanceRule.EXPLICIT)
 
 
 def _euclidean(a: Float, b: Float) -> Float:
@@ -66,12 +74,22 @@ def _geo(a: Float, b: Float) -> Float:
     return np.floor(6378.388 * np.arccos(cosine) + 1.0)
 
 
+def _man_2d(a: Float, b: Float) -> Float:
+    return np.floor(np.abs(a[..., 0] - b[..., 0]) + np.abs(a[..., 1] - b[..., 1]) + 0.5)
+
+
+def _max_2d(a: Float, b: Float) -> Float:
+    return np.floor(np.maximum(np.abs(a[..., 0] - b[..., 0]), np.abs(a[..., 1] - b[..., 1])) + 0.5)
+
+
 _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
     DistanceRule.EUCLIDEAN: _euclidean,
     DistanceRule.EUC_2D: _euc_2d,
     DistanceRule.CEIL_2D: _ceil_2d,
     DistanceRule.ATT: _att,
     DistanceRule.GEO: _geo,
+    DistanceRule.MAN_2D: _man_2d,
+    DistanceRule.MAX_2D: _max_2d,
 }
 
 
@@ -83,7 +101,9 @@ def _checked_coordinates(values: ArrayLike) -> Float:
     if coordinates.size == 0:
         raise InputError("an instance needs at least one city, got none")
     if coordinates.ndim != 2 or coordinates.shape[1] != 2:
-        raise InputError(f"coordinates must have shape (n, 2), got {coordinates.shape}")
+        square = coordinates.ndim == 2 and coordinates.shape[0] == coordinates.shape[1]
+        hint = "; distances between cities are given as Instance(matrix=...)" if square else ""
+        raise InputError(f"coordinates must have shape (n, 2), got {coordinates.shape}{hint}")
     finite = np.isfinite(coordinates).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
@@ -98,47 +118,104 @@ def _checked_coordinates(values: ArrayLike) -> Float:
 
 
 def _diameter_bound(coordinates: Float) -> float:
+    """No distance between two of the cities exceeds it under any rule but by rounding."""
     with np.errstate(over="ignore"):
-        return float(np.hypot(*(coordinates.max(axis=0) - coordinates.min(axis=0))))
+        return float((coordinates.max(axis=0) - coordinates.min(axis=0)).sum())
+
+
+def _not_given() -> Any:
+    """The default of a field that ``__post_init__`` fills in."""
+    return None
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """Cities and their distance rule.
+    """Cities and how far apart they are: by a rule from their coordinates, or by a matrix.
 
     Coordinates are checked and copied into a read-only float64 array. Distances are computed when asked
-    for; no ``n x n`` array exists unless ``distance_matrix()`` is called.
+    for; no ``n x n`` array exists unless one was given or ``distance_matrix()`` is called.
+
+    A matrix is checked and copied likewise (see ``georoutenet.problem.matrix``). It need not satisfy the
+    triangle inequality. Coordinates are then optional: the network and pictures use them, lengths do not.
+    Where they are missing, asking for ``coordinates`` raises ``InputError``.
+
+    Two instances are equal only if they are the same object.
     """
 
-    coordinates: Float
+    coordinates: Float = field(default_factory=_not_given)
     name: str = "instance"
-    rule: DistanceRule = DistanceRule.EUCLIDEAN
+    rule: DistanceRule = field(default_factory=_not_given)
+    """EXPLICIT with a matrix, else by default EUCLIDEAN."""
     optimum: float | None = None
     """Best known tour length under ``rule``, where one is known."""
     latlon: Float | None = field(default=None, repr=False)
     """Latitude and longitude in degrees, when ``coordinates`` are their projection to kilometers."""
+    matrix: Float | None = field(default=None, repr=False)
+    """The distances ``(n, n)``, symmetric, with a zero diagonal, if they were given."""
+    is_integer: bool = field(init=False)
+    """Whether all distances are whole numbers: under TSPLIB's rules, and with a matrix of integers."""
+    has_coordinates: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coordinates", _checked_coordinates(self.coordinates))
-        try:
-            object.__setattr__(self, "rule", DistanceRule(self.rule))
-        except ValueError:
-            allowed = ", ".join(DistanceRule)
-            raise InputError(f"unknown distance rule {self.rule!r}; allowed: {allowed}") from None
+        def store(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        store("has_coordinates", self.coordinates is not None)
+        if not self.has_coordinates:
+            object.__delattr__(self, "coordinates")  # from now on __getattr__ answers
+            if self.matrix is None:
+                raise InputError("an instance needs coordinates (n, 2) or a matrix (n, n) of distances")
+        else:
+            store("coordinates", _checked_coordinates(self.coordinates))
+        self._check_rule()
+        store("is_integer", self.rule.is_integer)
+        if self.matrix is not None:
+            matrix, whole = checked_matrix(self.matrix)
+            store("matrix", matrix)
+            store("is_integer", whole)
+            if self.has_coordinates and len(self.coordinates) != len(matrix):
+                raise InputError(f"coordinates have {len(self.coordinates)} rows for {len(matrix)} cities")
         # Above 2^53 a float no longer holds every integer, and 64-bit sums could wrap around.
-        if self.rule.is_integer and _diameter_bound(self.coordinates) * self.n >= 2.0**53:
+        elif self.is_integer and _diameter_bound(self.coordinates) * self.n >= 2.0**53:
             raise InputError(f"coordinates are too far apart for the integer rule {self.rule.value}")
         if self.latlon is not None:
             latlon = _checked_coordinates(self.latlon)
             if len(latlon) != self.n:
                 raise InputError(f"latlon has {len(latlon)} rows for {self.n} cities")
-            object.__setattr__(self, "latlon", latlon)
+            store("latlon", latlon)
         if self.optimum is not None and not (np.isfinite(self.optimum) and self.optimum >= 0):
             raise InputError(f"optimum must be a finite length >= 0, got {self.optimum}")
 
+    def _check_rule(self) -> None:
+        fits = DistanceRule.EUCLIDEAN if self.matrix is None else DistanceRule.EXPLICIT
+        try:
+            rule = fits if self.rule is None else DistanceRule(self.rule)
+        except ValueError:
+            allowed = ", ".join(DistanceRule)
+            raise InputError(f"unknown distance rule {self.rule!r}; allowed: {allowed}") from None
+        if (rule is DistanceRule.EXPLICIT) == (self.matrix is None):
+            given = "no matrix" if self.matrix is None else "a matrix"
+            raise InputError(f"the rule EXPLICIT goes with a matrix, got the rule {rule.value} and {given}")
+        object.__setattr__(self, "rule", rule)
+
+    if not TYPE_CHECKING:  # a type checker would take every misspelled name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "coordinates":
+                raise InputError(
+                    f"{self.name!r} has distances but no coordinates, which the network and pictures need: "
+                    "give Instance(coordinates, matrix=...) both"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def replaced(self, **changes: Any) -> Instance:
+        """A copy with some fields changed: ``dataclasses.replace`` for instances without coordinates too."""
+        kept = {each.name: self.__dict__.get(each.name) for each in fields(self) if each.init}
+        return Instance(**{**kept, **changes})
+
     @property
     def n(self) -> int:
-        return len(self.coordinates)
+        return len(self.coordinates if self.matrix is None else self.matrix)
 
     def __len__(self) -> int:
         return self.n
@@ -146,11 +223,19 @@ class Instance:
     def __repr__(self) -> str:
         return f"Instance({self.name!r}, n={self.n}, rule={self.rule.value})"
 
+    @property
+    def unit(self) -> str | None:
+        """Kilometers, where the distances are known to be such; what a matrix holds is its owner's."""
+        return "km" if self.latlon is not None and self.matrix is None else None
+
     def distance(self, i: ArrayLike, j: ArrayLike) -> Any:
-        """Distances between cities ``i`` and ``j`` (broadcast): int64 for TSPLIB rules, else float64."""
+        """Distances between cities ``i`` and ``j`` (broadcast): int64 where all are whole, else float64."""
         i, j = np.asarray(i), np.asarray(j)
-        distances = _RULES[self.rule](self.coordinates[i], self.coordinates[j])
-        return distances.astype(np.int64) if self.rule.is_integer else distances
+        if self.matrix is not None:
+            distances = self.matrix[i, j]
+        else:
+            distances = _RULES[self.rule](self.coordinates[i], self.coordinates[j])
+        return distances.astype(np.int64) if self.is_integer else distances
 
     def distance_matrix(self) -> NDArray[Any]:
         """All distances, ``(n, n)``, with a zero diagonal. Takes ``8 n^2`` bytes."""

@@ -49,13 +49,13 @@ def check_tour(tour: ArrayLike, n: int) -> Tour:
 
 
 def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> Any:
-    """Length of a tour under the instance's rule, Eq. tour_cost: int for TSPLIB rules, else float.
+    """Length of a tour under the instance's rule, Eq. tour_cost: int where distances are whole, else float.
 
     ``closed=False`` leaves out the edge from the last city back to the first.
     """
     cities = check_tour(tour, instance.n)
     if instance.n == 1:
-        return 0 if instance.rule.is_integer else 0.0
+        return 0 if instance.is_integer else 0.0
     following = np.roll(cities, -1)
     edges = instance.distance(cities, following) if closed else instance.distance(cities[:-1], cities[1:])
     return edges.sum().item()

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO = range(5)
+EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D = range(7)
 
 FREE = 8
 """Added to a rule for paths (see ``path.py``): the last city is no place, every way to it costs nothing."""
@@ -71,6 +71,10 @@ def rare_distance(rule, x1, y1, x2, y2):
         return floor(6378.388 * acos(min(1.0, max(-1.0, cosine))) + 1.0)
     dx = x1 - x2
     dy = y1 - y2
+    if rule == MAN_2D:
+        return floor(abs(dx) + abs(dy) + 0.5)
+    if rule == MAX_2D:
+        return floor(max(abs(dx), abs(dy)) + 0.5)
     square = dx * dx + dy * dy
     if rule == CEIL_2D:
         return ceil(sqrt(square))

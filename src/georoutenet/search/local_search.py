@@ -270,6 +270,8 @@ def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], N
     """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
     from georoutenet.search import kernels
 
+    if instance.matrix is not None:
+        raise InputError("the local search does not know distance matrices; improve=False leaves it out")
     coordinates, scale = instance.coordinates, 1.0
     if instance.rule is DistanceRule.EUCLIDEAN:
         scale = power_of_two_scale(coordinates)

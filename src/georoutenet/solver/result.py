@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +102,7 @@ class Result:
         """Draw the length of the best tour over time."""
         from georoutenet.plot import plot_progress
 
-        instance = replace(self.instance, optimum=self.optimum)
+        instance = self.instance.replaced(optimum=self.optimum)
         return plot_progress(instance, self.history, path, end=self.timings.get("total"))
 
     def save(self, path: PathLike) -> None:
@@ -119,7 +119,7 @@ class Result:
             "name": self.instance.name,
             "n": self.instance.n,
             "rule": self.instance.rule.value,
-            "unit": "km" if self.instance.latlon is not None else None,
+            "unit": self.instance.unit,
             "length": self.length,
             "closed": self.closed,
             "optimum": self.optimum,
