@@ -73,6 +73,20 @@ def test_title() -> None:
     assert plot_tour(square).axes[0].get_title() == "square  ·  4 cities"
 
 
+def test_a_matrix_is_drawn_where_there_are_coordinates(tmp_path: Path) -> None:
+    points, matrix = [[0, 0], [10, 0], [10, 50]], [[0, 1000, 2], [1000, 0, 5], [2, 5, 0]]
+    drawn = Instance(points, name="roads", matrix=matrix, latlon=points)  # type: ignore[arg-type]
+    axes = plot_tour(drawn, [0, 1, 2]).axes[0]
+    assert axes.get_title() == "roads  ·  3 cities  ·  length 1,007"  # not in kilometers
+    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [*points, points[0]])
+    with pytest.raises(InputError, match="'roads' has distances but no coordinates"):
+        plot_tour(drawn.replaced(coordinates=None), [0, 1, 2], tmp_path / "tour.png")
+    assert not (tmp_path / "tour.png").exists()
+    history = [Progress(0.0, 0, 0, 1010.0), Progress(0.5, 10, 0, 1007.0)]
+    plot_progress(drawn.replaced(coordinates=None), history, tmp_path / "search.png")
+    assert (tmp_path / "search.png").exists()
+
+
 def test_cities_shrink_as_they_become_many() -> None:
     sizes = [plot_tour(instance(n)).axes[0].lines[0].get_markersize() for n in (10, 300, 3000)]
     assert sizes[0] > sizes[1] > sizes[2]

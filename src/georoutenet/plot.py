@@ -279,7 +279,7 @@ def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> 
     parts = [instance.name, f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
     if tour is not None:
         length = tour_length(instance, tour, closed=closed)
-        unit = " km" if instance.latlon is not None else ""
+        unit = f" {instance.unit}" if instance.unit else ""
         parts.append(f"{'' if closed else 'open path, '}length {_number(length)}{unit}")
         if instance.optimum is not None and closed:  # optima are those of closed tours
             parts.append(f"gap {round(gap(length, instance.optimum), 2) + 0.0:.2f} %")

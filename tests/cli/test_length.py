@@ -71,3 +71,13 @@ def test_gap_to_the_published_optimum(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(str(list(range(52))))
     listed = georoutenet(folder / "berlin52.tsp", tmp_path / "t.json")
     assert listed.stdout == "berlin52: 52 cities, EUC_2D, length 22205\noptimum 7542, gap 194.4179 %\n"
+
+
+def test_a_matrix(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("0,5,7\n5,0,1\n7,1,0\n")
+    (tmp_path / "m.tour").write_text("TOUR_SECTION\n3 1 2 -1\n")
+    done = georoutenet(tmp_path / "m.csv", tmp_path / "m.tour", "--matrix")
+    assert done.stdout == "m: 3 cities, EXPLICIT, length 13\n"
+    refused = georoutenet(tmp_path / "m.csv", tmp_path / "m.tour")
+    assert refused.returncode != 0
+    assert "matrix=True (--matrix)" in " ".join(refused.stderr.split())

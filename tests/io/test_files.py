@@ -195,7 +195,7 @@ def test_standard_input_with_a_name_column_is_a_table(monkeypatch: pytest.Monkey
         (
             "a.xyz",
             b"1,2",
-            r"unknown extension for cities; allowed: \.tsp, \.csv, \.txt, \.npy \(each may",
+            r"unknown extension for cities; allowed: \.tsp, \.csv, \.txt, \.npy, \.json \(each may",
         ),
         ("a", b"1,2", "unknown extension"),
         ("a.gz", b"1,2", "unknown extension"),

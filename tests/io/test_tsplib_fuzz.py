@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import random
 import warnings
@@ -17,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.io.distances import parse_matrix_json, parse_matrix_table
 from georoutenet.io.files import read_instance, read_tour
 from georoutenet.io.table import parse_table
-from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
+from georoutenet.io.tsplib_format import _LAYOUTS, format_tour, format_tsp, parse_tour, parse_tsp
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 
@@ -28,7 +30,8 @@ SNIPPETS = [
     "nan", "-", "+", ".", "e", ":", " : ", "_", "EOF\n", "NAME : x\n", "TYPE : ATSP\n", "TYPE : TOUR\n",
     "DIMENSION : 1000000000000\n", "DIMENSION : -1\n", "EDGE_WEIGHT_TYPE : GEO\n", "NODE_COORD_SECTION\n",
     "DISPLAY_DATA_SECTION\n", "TOUR_SECTION\n", "FIXED_EDGES_SECTION\n", "COMMENT", "ä", "\u2028", "\ufeff",
-    "#", '"', ",", ";", "lat,lon\n", "x,y\n", "[", "{", "}", "]",
+    "#", '"', ",", ";", "lat,lon\n", "x,y\n", "[", "{", "}", "]", "null", "true", "EDGE_WEIGHT_SECTION\n",
+    "EDGE_WEIGHT_TYPE : EXPLICIT\n", "EDGE_WEIGHT_FORMAT : UPPER_ROW\n", "DIMENSION : 10000\n", "durations",
 ]  # fmt: skip
 
 
@@ -62,7 +65,11 @@ def check_instance(read: Callable[[Any], Instance], given: object) -> bool:
     except InputError:
         return False
     assert instance.n >= 1
-    assert np.isfinite(instance.coordinates).all()
+    if instance.has_coordinates:
+        assert np.isfinite(instance.coordinates).all()
+    if instance.matrix is not None:
+        np.testing.assert_array_equal(instance.matrix, instance.matrix.T)
+        assert (instance.matrix >= 0).all()
     assert np.isfinite(tour_length(instance, np.arange(instance.n)))
     return True
 
@@ -78,11 +85,24 @@ def check_tour_text(text: str) -> bool:
 
 def synthetic_tsp(seed: int) -> str:
     generator = np.random.default_rng(seed)
-    rule = ["EUC_2D", "CEIL_2D", "ATT", "GEO"][seed % 4]
+    rule = ["EUC_2D", "CEIL_2D", "ATT", "GEO", "MAN_2D", "MAX_2D", "EXPLICIT"][seed % 7]
     points = generator.integers(0, 90, size=(int(generator.integers(1, 30)), 2)) + generator.choice(
         [0.0, 0.25]
     )
-    return format_tsp(Instance(points, name=f"synthetic{seed}", rule=rule), comment="written by a test")
+    matrix = synthetic_matrix(seed) if rule == "EXPLICIT" else None
+    if matrix is not None:
+        points = points[: len(matrix)] if len(points) >= len(matrix) else None
+    instance = Instance(points, name=f"synthetic{seed}", rule=rule, matrix=matrix)
+    return format_tsp(instance, comment="written by a test")
+
+
+def synthetic_matrix(seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    n = int(generator.integers(1, 9))
+    matrix = generator.integers(0, 100, (n, n)) if seed % 2 else generator.random((n, n)).round(3)
+    matrix = matrix + matrix.T
+    np.fill_diagonal(matrix, 0)
+    return matrix
 
 
 @settings(max_examples=400, deadline=5000)
@@ -114,11 +134,36 @@ def test_mutated_tables(n: int, random_source: random.Random, header: str) -> No
     check_instance(parse_table, text)
 
 
+@settings(max_examples=400, deadline=5000)
+@given(st.integers(0, 19), st.randoms(use_true_random=False), st.sampled_from([*_LAYOUTS]))
+def test_mutated_explicit_instances(seed: int, random_source: random.Random, form: str) -> None:
+    text = format_tsp(Instance(matrix=synthetic_matrix(seed))).replace("FULL_MATRIX", form)
+    check_instance(parse_tsp, mutated(text, random_source))
+
+
+@settings(max_examples=400, deadline=5000)
+@given(st.integers(0, 19), st.randoms(use_true_random=False), st.sampled_from([",", ";", " "]), st.booleans())
+def test_mutated_matrices(seed: int, random_source: random.Random, separator: str, names: bool) -> None:
+    matrix = synthetic_matrix(seed).tolist()
+    rows = [[*map(str, row)] for row in matrix]
+    if names:
+        rows = [["to", *"abcdefgh"[: len(rows)]], *([f"c{k}", *row] for k, row in enumerate(rows))]
+    table = "\n".join(separator.join(row) for row in rows)
+    assert check_instance(parse_matrix_table, table)
+    check_instance(parse_matrix_table, mutated(table, random_source))
+    sources = [{"location": [k, -k]} for k in range(len(matrix))]
+    answer = json.dumps({"code": "Ok", "durations": matrix, "sources": sources})
+    assert check_instance(parse_matrix_json, answer)
+    check_instance(parse_matrix_json, mutated(answer, random_source))
+
+
 @settings(max_examples=200, deadline=5000)
 @given(st.text(alphabet=st.sampled_from("0123456789.-+eE \n:_NAMETYPSCORDI\t\r\0")))
 def test_text_from_nowhere(text: str) -> None:
     check_instance(parse_tsp, text)
     check_instance(parse_table, text)
+    check_instance(parse_matrix_table, text)
+    check_instance(parse_matrix_json, text)
     check_tour_text(text)
 
 
@@ -195,3 +240,8 @@ def test_large_hostile_texts_are_refused() -> None:
         assert not check_instance(parse_tsp, head + body)
         assert not check_tour_text("TOUR_SECTION\n" + body)
         assert not check_tour_text(body)
+        explicit = head.replace("EUC_2D", "EXPLICIT\nEDGE_WEIGHT_FORMAT: UPPER_ROW")
+        for n in ("3000", "30000"):
+            text = explicit.replace("30000", n).replace("NODE_COORD", "EDGE_WEIGHT") + body
+            assert not check_instance(parse_tsp, text)
+        assert not check_instance(parse_matrix_json, body)

@@ -20,14 +20,17 @@ def length(
     open_path: Annotated[
         bool, typer.Option("--open", help="Leave out the way back to the first city.")
     ] = False,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="The cities are distances: .csv, .txt, .npy or .json.")
+    ] = False,
 ) -> None:
     """Print the length of a tour under the rule of its cities, and the gap where the optimum is known."""
     from georoutenet.io.files import read_instance, read_tour
     from georoutenet.problem.tour import gap, tour_length
 
-    instance = read_instance(cities)
+    instance = read_instance(cities, matrix=matrix)
     measured = tour_length(instance, read_tour(tour, instance.n), closed=not open_path)
-    unit = " km" if instance.latlon is not None else ""
+    unit = f" {instance.unit}" if instance.unit else ""
     kind = "open path, " if open_path else ""
     typer.echo(f"{instance.name}: {instance.n} cities, {instance.rule.value}, {kind}length {measured}{unit}")
     if instance.optimum is not None and not open_path:  # optima are those of closed tours

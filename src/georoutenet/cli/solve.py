@@ -32,6 +32,9 @@ def solve(
     files: Annotated[
         list[str], typer.Argument(help="Cities: .tsp, .csv, .txt or .npy (also gzipped), - for stdin.")
     ],
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="The files hold distances: .csv, .txt, .npy or .json.")
+    ] = False,
     plot: Annotated[
         str | None, typer.Option(help="Draw the tour: .png, .svg or .pdf. {name} stands for the instance.")
     ] = None,
@@ -93,7 +96,7 @@ def solve(
         closed=not open_path,
     )
     failed: list[tuple[str, str]] = []
-    instances = _read(files, targets, failed)
+    instances = _read(files, matrix, targets, failed)
     results: list[tuple[str, Result]] = []
     for file, result in _solve(instances, options, workers, failed):
         try:
@@ -126,7 +129,7 @@ def _note(text: str) -> None:
 
 
 def _read(
-    files: list[str], targets: dict[str, str | None], failed: list[tuple[str, str]]
+    files: list[str], matrix: bool, targets: dict[str, str | None], failed: list[tuple[str, str]]
 ) -> list[tuple[str, Instance]]:
     """The instances of the files that can be read."""
     from georoutenet.io.export import degrees
@@ -139,9 +142,11 @@ def _read(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GeoRouteNetWarning)
             try:
-                instance = read_instance(file)
+                instance = read_instance(file, matrix=matrix)
                 if str(targets["--output"]).lower().endswith(".geojson"):
                     degrees(instance)  # complains now, not when the work is done
+                if targets["--plot"] is not None:
+                    instance.coordinates  # noqa: B018 (likewise)
                 for option, target in targets.items():
                     path = _path(target, instance)
                     if path is not None and any(path.exists() and path.samefile(input) for input in existing):
@@ -310,7 +315,7 @@ def _as_json(results: list[tuple[str, Result]], failed: list[tuple[str, str]]) -
 
 
 def _length(result: Result) -> str:
-    unit = " km" if result.instance.latlon is not None else ""
+    unit = f" {result.instance.unit}" if result.instance.unit else ""
     return f"{result.length if isinstance(result.length, int) else format(result.length, '.8g')}{unit}"
 
 

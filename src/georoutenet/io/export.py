@@ -18,15 +18,16 @@ from georoutenet.problem.tour import Tour, tour_length
 def format_geojson(tour: Tour, instance: Instance, *, closed: bool = True) -> str:
     """A tour as a GeoJSON feature collection: one line, then a point per city in visiting order.
 
-    Needs degrees: cities read as ``lat,lon``, or TSPLIB's GEO. Lengths are in kilometers. A line across the
-    antimeridian is cut there into several (RFC 7946, section 3.1.9); each leg goes the shorter way around.
+    Needs degrees: cities read as ``lat,lon``, or TSPLIB's GEO. Lengths are in kilometers, and under a matrix
+    in its unit. A line across the antimeridian is cut there into several (RFC 7946, section 3.1.9); each leg
+    goes the shorter way around.
     """
     places = degrees(instance)[tour][:, ::-1]  # GeoJSON puts the longitude first
     line = np.concatenate([places, places[:1]]) if closed or len(places) == 1 else places
     about = {
         "name": instance.name,
         "cities": instance.n,
-        "length_km": tour_length(instance, tour, closed=closed),
+        "length_km" if instance.matrix is None else "length": tour_length(instance, tour, closed=closed),
         "closed": closed,
     }
     parts = cut_at_antimeridian(line)
@@ -42,7 +43,8 @@ def degrees(instance: Instance) -> NDArray[np.float64]:
     places = latitude_longitude(instance)
     if places is None:
         raise InputError(
-            "GeoJSON needs latitudes and longitudes: a table with the columns lat,lon, or TSPLIB's GEO rule"
+            "GeoJSON needs latitudes and longitudes: a table with the columns lat,lon, TSPLIB's GEO rule, or "
+            "Instance(..., latlon=...)"
         )
     outside = np.abs(places[:, 1]) > 180.0
     wrapped = np.where(outside, (places[:, 1] + 180.0) % 360.0 - 180.0, places[:, 1])

@@ -1,4 +1,4 @@
-"""Files of cities and tours: the extension decides the format, and every format may be gzipped."""
+"""Files of cities, distances and tours: the extension decides the format, and every format may be gzipped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.distances import matrix_instance, parse_matrix_json, parse_matrix_table
 from georoutenet.io.export import format_geojson
 from georoutenet.io.table import parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
@@ -26,13 +27,14 @@ from georoutenet.problem.tour import Tour, check_tour, tour_length
 
 PathLike = str | os.PathLike[str]
 
-INSTANCE_EXTENSIONS = (".tsp", ".csv", ".txt", ".npy")
+INSTANCE_EXTENSIONS = (".tsp", ".csv", ".txt", ".npy", ".json")
 TOUR_EXTENSIONS = (".tour", ".csv", ".json")
 WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson")
 
 _STANDARD_INPUT = "standard input"
 _LOOKS_LIKE_TSPLIB = re.compile(
-    r"^\s*(NAME|TYPE|COMMENT|DIMENSION|EDGE_WEIGHT_TYPE)\s*:|^\s*NODE_COORD_SECTION", re.I | re.M
+    r"^\s*(NAME|TYPE|COMMENT|DIMENSION|EDGE_WEIGHT_TYPE)\s*:|^\s*(NODE_COORD|EDGE_WEIGHT)_SECTION",
+    re.I | re.M,
 )
 
 
@@ -79,7 +81,7 @@ def _decoded_tsplib(data: bytes) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def _parse_npy(data: bytes, source: str) -> NDArray[Any]:
+def _parse_npy(data: bytes, source: str, *, matrix: bool) -> NDArray[Any]:
     """The array in a NumPy file. Not by ``np.load``, which would allocate what a broken header asks for."""
     stream = io.BytesIO(data)
     try:
@@ -91,42 +93,63 @@ def _parse_npy(data: bytes, source: str) -> NDArray[Any]:
         shape, fortran, dtype = read_header(stream)
     except Exception as error:  # NumPy's header parser fails in many ways on foreign bytes
         raise InputError(f"{source}: not a NumPy .npy file: {error}") from None
-    if dtype.kind not in "iuf" or len(shape) != 2 or shape[1] != 2:
-        raise InputError(f"{source}: expected an array of numbers of shape (n, 2), got {dtype} {shape}")
+    square = len(shape) == 2 and shape[0] == shape[1]
+    if dtype.kind not in "iuf" or len(shape) != 2 or not (square if matrix else shape[1] == 2):
+        expected = "(n, n)" if matrix else "(n, 2)"
+        hint = "; distances are read with matrix=True (--matrix)" if square and not matrix else ""
+        raise InputError(
+            f"{source}: expected an array of numbers of shape {expected}, got {dtype} {shape}{hint}"
+        )
     body = data[stream.tell() :]
-    if len(body) != shape[0] * 2 * dtype.itemsize:
+    if len(body) != shape[0] * shape[1] * dtype.itemsize:
         raise InputError(f"{source}: truncated: {len(body)} bytes for an array {dtype} {shape}")
     return np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def read_instance(path: PathLike) -> Instance:
+def read_instance(path: PathLike, *, matrix: bool = False) -> Instance:
     """Cities from a file, or from standard input for ``"-"``.
 
     ``.tsp`` (TSPLIB), ``.csv`` and ``.txt`` (``x,y`` or, with a header, ``lat,lon``), ``.npy`` (an array
     ``(n, 2)``), each also with ``.gz``. The published optimum is filled in for TSPLIB's own instances. On
     standard input the content decides. Anything that is not a whole, valid file raises ``InputError``.
+
+    ``matrix=True`` reads distances instead: ``n`` rows of ``n`` numbers, an array ``(n, n)``, or ``.json``
+    (see ``georoutenet.io.distances``). Two rows of two numbers may be either, so the content never decides
+    this. A ``.tsp`` file says itself which of the two it holds.
     """
     path = os.fspath(path)
     if path == "-":
         data = _read_bytes(path)
-        if data.startswith(b"\x93NUMPY"):
-            extension = ".npy"
-        else:
-            extension = ".tsp" if _LOOKS_LIKE_TSPLIB.search(_decoded_tsplib(data)) else ".csv"
-        source, name = _STANDARD_INPUT, "instance"
+        source, name, extension = _STANDARD_INPUT, "instance", _looks_like(data, matrix)
     else:
         source = path
         name, extension = _extension(path, INSTANCE_EXTENSIONS, "cities")
         data = _read_bytes(path)
+    if extension == ".json" and not matrix:
+        raise InputError(f"{source}: .json holds distances, which are read with matrix=True (--matrix)")
     if extension == ".npy":
-        array = _parse_npy(data, source)
+        array = _parse_npy(data, source, matrix=matrix)
+        if matrix:
+            return matrix_instance(array, source, name)
         try:
             return Instance(array, name=name)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
     if extension == ".tsp":
         return parse_tsp(_decoded_tsplib(data), source, name=name)
-    return parse_table(_decoded(data, source), source, name=name)
+    text = _decoded(data, source)
+    if extension == ".json":
+        return parse_matrix_json(text, source, name=name)
+    return (parse_matrix_table if matrix else parse_table)(text, source, name=name)
+
+
+def _looks_like(data: bytes, matrix: bool) -> str:
+    """The extension that fits what came from standard input."""
+    if data.startswith(b"\x93NUMPY"):
+        return ".npy"
+    if matrix and data.lstrip()[:1] in (b"{", b"["):
+        return ".json"
+    return ".tsp" if _LOOKS_LIKE_TSPLIB.search(_decoded_tsplib(data)) else ".csv"
 
 
 def read_tour(path: PathLike, n: int) -> Tour:
@@ -219,27 +242,33 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
 
 
 def _format_csv_tour(cities: Tour, instance: Instance) -> str:
-    columns = ["position", "city", "x", "y"]
-    values = instance.coordinates
+    columns, values = ["position", "city"], [np.arange(len(cities)), cities]
+    if instance.has_coordinates:
+        columns += ["x", "y"]
+        values += list(instance.coordinates[cities].T)
     if instance.latlon is not None:
         columns += ["lat", "lon"]
-        values = np.hstack([values, instance.latlon])
-    rows = (
-        f"{position},{city},{','.join(map(repr, row))}"
-        for position, (city, row) in enumerate(zip(cities.tolist(), values[cities].tolist(), strict=True))
-    )
-    return "\n".join([",".join(columns), *rows, ""])
+        values += list(instance.latlon[cities].T)
+    rows = zip(*(column.tolist() for column in values), strict=True)
+    return "\n".join([",".join(columns), *(",".join(map(repr, row)) for row in rows), ""])
 
 
 def write_instance(path: PathLike, instance: Instance, *, scale: float | None = None) -> None:
-    """Write cities to ``.tsp`` (``scale`` as in ``format_tsp``) or ``.csv`` (``x,y``, or ``lat,lon``)."""
+    """Write cities to ``.tsp`` (``scale`` as in ``format_tsp``) or ``.csv`` (``x,y``, or ``lat,lon``).
+
+    A matrix is written with its coordinates to ``.tsp``, and as it is to ``.csv``, from where
+    ``read_instance(path, matrix=True)`` reads it.
+    """
     path = os.fspath(path)
     _, extension = _extension(path, (".tsp", ".csv"), "cities to write", gzipped=False)
     if extension == ".tsp":
         text = format_tsp(instance, scale=scale)
     else:
-        header = "x,y" if instance.latlon is None else "lat,lon"
-        values = instance.coordinates if instance.latlon is None else instance.latlon
-        text = "\n".join([header, *(f"{x!r},{y!r}" for x, y in values.tolist()), ""])
+        header = [] if instance.matrix is not None else ["x,y" if instance.latlon is None else "lat,lon"]
+        if instance.matrix is not None:
+            values: NDArray[Any] = instance.distance_matrix()
+        else:
+            values = instance.coordinates if instance.latlon is None else instance.latlon
+        text = "\n".join([*header, *(",".join(map(repr, row)) for row in values.tolist()), ""])
     with atomic_write(path) as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""The published optimal tour lengths of TSPLIB's coordinate instances up to 5,934 cities."""
+"""The published optimal tour lengths of TSPLIB's instances up to 5,934 cities."""
 
 from __future__ import annotations
 

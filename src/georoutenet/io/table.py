@@ -24,7 +24,7 @@ _COLUMNS = {
 _ALLOWED = "x,y or lat,lon (also latitude, longitude, lng, long)"
 
 
-def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
+def split_rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of each row; the first row decides the separator: ``;``, ``,`` or blanks."""
     lines = [(k, line) for k, line in enumerate(text.splitlines(), 1) if line.strip()]
     lines = [(k, line) for k, line in lines if not line.lstrip().startswith("#")]
@@ -48,7 +48,7 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
             yield k, [field.strip() for field in line.split(delimiter)]
 
 
-def _number(field: str) -> float | None:
+def parse_number(field: str) -> float | None:
     try:
         return float(field) if field.isascii() and "_" not in field else None
     except ValueError:
@@ -73,12 +73,12 @@ def parse_table(text: str, source: str = "text", *, name: str = "instance") -> I
     kilometers (``georoutenet.io.geographic.project``). With a header, other columns are skipped.
     ``source`` is named in errors.
     """
-    rows = _rows(text, source)
+    rows = split_rows(text, source)
     line, fields = next(rows)
     columns, geographic, width = [0, 1], False, 2
     values: list[tuple[float, float]] = []
     lines: list[int] = []
-    if all(_number(field) is None for field in fields):
+    if all(parse_number(field) is None for field in fields):
         columns, geographic = _header(fields, f"{source}:{line}")
         width = len(fields)
     else:
@@ -116,8 +116,9 @@ def parse_table(text: str, source: str = "text", *, name: str = "instance") -> I
 def _city(fields: list[str], columns: list[int], width: int, where: str) -> tuple[float, float]:
     if len(fields) != width:
         hint = "; a header naming x and y is needed to skip other columns" if width == 2 < len(fields) else ""
+        hint += ", and distances are read with matrix=True (--matrix)" if hint else ""
         raise InputError(f"{where}: expected {width} columns, got {len(fields)}{hint}")
-    first, second = (_number(fields[column]) for column in columns)
+    first, second = (parse_number(fields[column]) for column in columns)
     if first is None or second is None:
         wrong = fields[columns[0] if first is None else columns[1]]
         hint = "; decimals are written with a point" if "," in wrong else ""

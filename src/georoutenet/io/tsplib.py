@@ -56,9 +56,9 @@ def tsplib_names(group: str = "tsplib36") -> list[str]:
     """Names of a set of instances in order of size.
 
     ``tsplib36``: every EUC_2D instance of 51 to 299 cities; ``tsplib27``: the declared 27 of these;
-    ``tsplib-large``: EUC_2D from 318 to 5,934 cities; ``all``: these and the other rules.
+    ``tsplib-large``: EUC_2D from 318 to 5,934 cities; ``all``: these and the other rules of coordinates.
     """
-    table = published_optima().values()
+    table = [entry for entry in published_optima().values() if entry.rule is not DistanceRule.EXPLICIT]
     if group == "all":
         return [entry.name for entry in table]
     if group == "tsplib27":

@@ -7,7 +7,7 @@ inside a section do not matter. A file that cannot be read in full is refused wi
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,16 +15,34 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.io.optima import known_optimum
 from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.matrix import LARGEST_MATRIX
 from georoutenet.problem.tour import check_tour
 
-_RULES = [rule.value for rule in DistanceRule if rule.is_integer]  # those that TSPLIB itself has
+_RULES = [rule.value for rule in DistanceRule if rule is not DistanceRule.EUCLIDEAN]  # TSPLIB's own
 _LINE = re.compile(r"(\w+)\s*:?\s*(.*)", re.DOTALL)
 _NEXT_KEYWORD = re.compile(r"\n[^\S\n]*[A-Za-z]")
 
 _TSP_KEYS = {"NAME", "TYPE", "DIMENSION", "EDGE_WEIGHT_TYPE"}
-# What only says how to draw the cities, or repeats what the supported rules imply.
+# What only says how to draw the cities, or repeats what most rules imply.
 _TSP_HARMLESS = {"EDGE_WEIGHT_FORMAT", "NODE_COORD_TYPE", "DISPLAY_DATA_TYPE"}
-_IMPLIED = {"EDGE_WEIGHT_FORMAT": "FUNCTION", "NODE_COORD_TYPE": "TWOD_COORDS"}
+_TSP_SECTIONS = {"NODE_COORD_SECTION", "DISPLAY_DATA_SECTION", "EDGE_WEIGHT_SECTION"}
+
+# The part of the matrix whose rows a file holds. The columns of one triangle are the rows of the other.
+_LAYOUTS = {
+    "FULL_MATRIX": "full",
+    "UPPER_ROW": "upper",
+    "LOWER_ROW": "lower",
+    "UPPER_DIAG_ROW": "upper with diagonal",
+    "LOWER_DIAG_ROW": "lower with diagonal",
+    "UPPER_COL": "lower",
+    "LOWER_COL": "upper",
+    "UPPER_DIAG_COL": "lower with diagonal",
+    "LOWER_DIAG_COL": "upper with diagonal",
+}
+_ALLOWED = {
+    "coordinates": {"EDGE_WEIGHT_FORMAT": ["FUNCTION"], "NODE_COORD_TYPE": ["TWOD_COORDS"]},
+    "matrix": {"EDGE_WEIGHT_FORMAT": list(_LAYOUTS), "NODE_COORD_TYPE": ["TWOD_COORDS", "NO_COORDS"]},
+}
 
 
 class _Entry(NamedTuple):
@@ -118,10 +136,14 @@ def _coordinates(section: _Entry, n: int) -> NDArray[np.float64]:
     raise _coordinate_problem(section, n)
 
 
-def _coordinate_problem(section: _Entry, n: int) -> _Problem:
-    """What is wrong with a coordinate section, and where: the slow path that only a broken file takes."""
-    lines = list(enumerate(section.value.split("\n"), section.line + 1))
-    tokens = [(token, line) for line, row in lines for token in row.split()]
+def _tokens(section: _Entry) -> list[tuple[str, int]]:
+    """The words of a section, each with its line."""
+    lines = enumerate(section.value.split("\n"), section.line + 1)
+    return [(token, line) for line, row in lines for token in row.split()]
+
+
+def _number_problem(tokens: list[tuple[str, int]], what: str) -> _Problem | None:
+    """The first word that is not a finite number."""
     for token, line in tokens:
         try:
             number = float(token) if _is_plain(token) else None
@@ -130,9 +152,18 @@ def _coordinate_problem(section: _Entry, n: int) -> _Problem:
         if number is None:
             return _Problem(line, f"expected a number, got {_shown(token)}")
         if not np.isfinite(number):
-            return _Problem(line, f"coordinates must be finite, got {_shown(token)}")
+            return _Problem(line, f"{what} must be finite, got {_shown(token)}")
+    return None
+
+
+def _coordinate_problem(section: _Entry, n: int) -> _Problem:
+    """What is wrong with a coordinate section, and where: the slow path that only a broken file takes."""
+    tokens = _tokens(section)
+    problem = _number_problem(tokens, "coordinates")
+    if problem is not None:
+        return problem
     if len(tokens) != 3 * n:
-        for line, row in lines:
+        for line, row in enumerate(section.value.split("\n"), section.line + 1):
             if len(row.split()) not in (0, 3):
                 return _Problem(line, f"expected a city's number, x and y, got {len(row.split())} values")
         found = len(tokens) // 3
@@ -148,37 +179,103 @@ def _coordinate_problem(section: _Entry, n: int) -> _Problem:
     raise AssertionError("the section is in order")
 
 
+def _weights(section: _Entry, n: int, form: str) -> NDArray[Any]:
+    """The matrix in a weight section: integers, unless a number is written with a point or an exponent.
+
+    What the file does not hold of it is filled in by symmetry.
+    """
+    layout = _LAYOUTS[form]
+    without = 0 if layout.endswith("diagonal") else 1  # entries of the diagonal, per city, that are left out
+    expected = n * n if layout == "full" else n * (n + 1) // 2 - without * n
+    words = section.value.split()
+    if len(words) != expected:
+        tokens = _tokens(section)
+        line = tokens[-1][1] if tokens else section.line
+        raise _number_problem(tokens, "distances") or _Problem(
+            line, f"{form} of {n} cities has {expected} numbers, found {len(words)}"
+        )
+    numbers = _whole(words)
+    if numbers is None:
+        problem = _number_problem(_tokens(section), "distances")
+        if problem is not None:
+            raise problem
+        numbers = np.array(list(map(float, words)))
+    if layout == "full":
+        return numbers.reshape(n, n)
+    matrix = np.zeros((n, n), dtype=numbers.dtype)
+    rows, columns = np.triu_indices(n, without) if "upper" in layout else np.tril_indices(n, -without)
+    matrix[rows, columns] = numbers
+    matrix[columns, rows] = numbers
+    return matrix
+
+
+def _whole(words: list[str]) -> NDArray[np.int64] | None:
+    """The numbers if all are written as integers of 64 bits."""
+    try:
+        return np.array(list(map(int, words)), dtype=np.int64) if _is_plain("".join(words)) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _rule(found: dict[str, _Entry]) -> DistanceRule:
+    """The file's rule, where this and all that the file says about its form is supported."""
+    if "TYPE" in found and found["TYPE"].value.upper().split()[:1] != ["TSP"]:
+        kind = found["TYPE"]
+        hint = "; give its matrix to georoutenet.Asymmetric" if kind.value.upper() == "ATSP" else ""
+        raise _Problem(kind.line, f"TYPE {_shown(kind.value)} is not supported; allowed: TSP{hint}")
+    weight = _require(found, "EDGE_WEIGHT_TYPE")
+    if weight.value.upper() not in _RULES:
+        hint = "; cities in space: give their distances as Instance(matrix=...)"
+        raise _Problem(
+            weight.line,
+            f"EDGE_WEIGHT_TYPE {_shown(weight.value)} is not supported; allowed: {', '.join(_RULES)}"
+            + (hint if weight.value.upper().endswith("_3D") else ""),
+        )
+    rule = DistanceRule(weight.value.upper())
+    explicit = rule is DistanceRule.EXPLICIT
+    for key, allowed in _ALLOWED["matrix" if explicit else "coordinates"].items():
+        if key in found and found[key].value.upper() not in allowed:
+            raise _Problem(
+                found[key].line, f"{key} must be {' or '.join(allowed)}, got {_shown(found[key].value)}"
+            )
+    if not explicit and "EDGE_WEIGHT_SECTION" in found:
+        line = found["EDGE_WEIGHT_SECTION"].line
+        raise _Problem(line, f"EDGE_WEIGHT_SECTION goes with EDGE_WEIGHT_TYPE EXPLICIT, not {rule.value}")
+    return rule
+
+
 def parse_tsp(text: str, source: str = "text", *, name: str = "instance") -> Instance:
     """The instance in the text of a ``.tsp`` file; ``name`` stands in where the file has no NAME.
 
-    TYPE must be TSP and EDGE_WEIGHT_TYPE one of EUC_2D, CEIL_2D, ATT, GEO. The published optimum is filled
-    in for TSPLIB's own instances. ``source`` is named in errors.
+    TYPE must be TSP and EDGE_WEIGHT_TYPE one of TSPLIB's rules for the plane, GEO, or EXPLICIT in any of its
+    formats. An EXPLICIT file's NODE_COORD_SECTION or else DISPLAY_DATA_SECTION, where it has one, gives the
+    coordinates. The published optimum is filled in for TSPLIB's own instances. ``source`` is named in errors.
     """
+    coordinates: Any = None
+    matrix: Any = None
     try:
-        found = _split(text, _TSP_KEYS | _TSP_HARMLESS, {"NODE_COORD_SECTION", "DISPLAY_DATA_SECTION"})
-        if "TYPE" in found and found["TYPE"].value.upper().split()[:1] != ["TSP"]:
-            kind = found["TYPE"]
-            raise _Problem(kind.line, f"TYPE {_shown(kind.value)} is not supported; allowed: TSP")
-        weight = _require(found, "EDGE_WEIGHT_TYPE")
-        rule = weight.value.upper()
-        if rule not in _RULES:
-            raise _Problem(
-                weight.line,
-                f"EDGE_WEIGHT_TYPE {_shown(weight.value)} is not supported; allowed: {', '.join(_RULES)}",
-            )
-        for key, implied in _IMPLIED.items():
-            if key in found and found[key].value.upper() != implied:
-                raise _Problem(found[key].line, f"{key} must be {implied}, got {_shown(found[key].value)}")
+        found = _split(text, _TSP_KEYS | _TSP_HARMLESS, _TSP_SECTIONS)
+        rule = _rule(found)
         _require(found, "DIMENSION")
         n = _dimension(found)
-        coordinates = _coordinates(_require(found, "NODE_COORD_SECTION"), n)
+        if rule is DistanceRule.EXPLICIT:
+            if n > LARGEST_MATRIX:
+                line = found["DIMENSION"].line
+                raise _Problem(line, f"a matrix may have at most {LARGEST_MATRIX:,} cities, got {n:,}")
+            form = _require(found, "EDGE_WEIGHT_FORMAT").value.upper()
+            matrix = _weights(_require(found, "EDGE_WEIGHT_SECTION"), n, form)
+            places = found.get("NODE_COORD_SECTION") or found.get("DISPLAY_DATA_SECTION")
+        else:
+            places = _require(found, "NODE_COORD_SECTION")
+        if places is not None:
+            coordinates = _coordinates(places, n)
     except _Problem as problem:
         raise InputError(f"{source}:{problem.line}: {problem}") from None
     if "NAME" in found:
         name = found["NAME"].value.removesuffix(".tsp") or name
-    optimum = known_optimum(name, n, DistanceRule(rule))
+    optimum = known_optimum(name, n, rule)
     try:
-        return Instance(coordinates, name=name, rule=DistanceRule(rule), optimum=optimum)
+        return Instance(coordinates, name=name, rule=rule, optimum=optimum, matrix=matrix)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -201,11 +298,7 @@ def parse_tour(text: str, source: str = "text") -> list[int]:
 
 
 def _cities(section: _Entry, n: int | None) -> list[int]:
-    tokens = [
-        (token, line)
-        for line, row in enumerate(section.value.split("\n"), section.line + 1)
-        for token in row.split()
-    ]
+    tokens = _tokens(section)
     cities: list[int] = []
     first: dict[int, int] = {}
     for k, (token, line) in enumerate(tokens):
@@ -251,16 +344,17 @@ def format_tour(tour: ArrayLike, *, name: str = "tour", comment: str | None = No
 
 
 def format_tsp(instance: Instance, *, scale: float | None = None, comment: str | None = None) -> str:
-    """The text of a ``.tsp`` file; reading it back gives the same coordinates bit for bit.
+    """The text of a ``.tsp`` file; reading it back gives the same coordinates and matrix bit for bit.
 
     TSPLIB has no rule for plain Euclidean lengths. With ``scale`` such an instance is multiplied by it and
-    written as EUC_2D, whose distances are rounded to integers; without it the instance is refused.
+    written as EUC_2D, whose distances are rounded to integers; without it the instance is refused. A matrix
+    is written as EXPLICIT in full, with the coordinates to draw where there are any.
     """
-    coordinates, rule = instance.coordinates, instance.rule
+    rule = instance.rule
     if scale is not None:
         if rule is not DistanceRule.EUCLIDEAN or not (np.isfinite(scale) and scale > 0):
             raise InputError(f"scale is a number > 0 for EUCLIDEAN instances, got {scale} for {rule.value}")
-        coordinates, rule = coordinates * scale, DistanceRule.EUC_2D
+        rule = DistanceRule.EUC_2D
     elif rule is DistanceRule.EUCLIDEAN:
         raise InputError(
             "TSPLIB has no rule for unrounded Euclidean lengths: give a scale (for the unit square, say 1e6) "
@@ -270,5 +364,12 @@ def format_tsp(instance: Instance, *, scale: float | None = None, comment: str |
     if comment:
         lines.append(f"COMMENT : {_one_line(comment)}")
     lines += ["TYPE : TSP", f"DIMENSION : {instance.n}", f"EDGE_WEIGHT_TYPE : {rule.value}"]
-    rows = (f"{city} {x!r} {y!r}" for city, (x, y) in enumerate(coordinates.tolist(), 1))
-    return "\n".join([*lines, "NODE_COORD_SECTION", *rows, "EOF", ""])
+    if rule is DistanceRule.EXPLICIT:
+        display = "TWOD_DISPLAY" if instance.has_coordinates else "NO_DISPLAY"
+        lines += ["EDGE_WEIGHT_FORMAT : FULL_MATRIX", f"DISPLAY_DATA_TYPE : {display}", "EDGE_WEIGHT_SECTION"]
+        lines += (" ".join(map(repr, row)) for row in instance.distance_matrix().tolist())
+    if instance.has_coordinates:
+        coordinates = instance.coordinates * (1.0 if scale is None else scale)
+        lines.append("DISPLAY_DATA_SECTION" if rule is DistanceRule.EXPLICIT else "NODE_COORD_SECTION")
+        lines += (f"{city} {x!r} {y!r}" for city, (x, y) in enumerate(coordinates.tolist(), 1))
+    return "\n".join([*lines, "EOF", ""])
