@@ -1,7 +1,7 @@
 """What each decoder setting gives for its time: width, dominance, length weight, temperature and views.
 
 The scores of every instance are computed once, in 32 views, and then decoded with every setting by
-``solve_views``, one instance at a time. Times are CPU seconds of one thread, because other work on the
+``decode_views``, one instance at a time. Times are CPU seconds of one thread, because other work on the
 machine then does not count; the time of a setting is that of the network for its views plus that of the
 decoder. The results, one row for each set and setting, replace ``results/decoder_settings.csv``.
 
@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from georoutenet.decode import make_views, solve_views
+from georoutenet.decode import Decoding, decode_views, make_views
 from georoutenet.evaluate.references import load_references
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.datasets import dataset
@@ -49,13 +49,20 @@ TSPLIB = ("kroA100", "eil101", "lin105", "bier127", "ch130", "pr144", "kroA150",
 
 @dataclass(frozen=True)
 class Setting:
-    """What ``solve_views`` is asked for; ``width`` is the total over all views, 0 stands for greedy."""
+    """A decoding in the words of the results, with a temperature; ``width`` 0 stands for greedy."""
 
     views: int = 1
     width: int = 0
     dominance: bool = False
     length_weight: float = 0.0
     temperature: float = 1.0
+
+    @property
+    def decoding(self) -> Decoding:
+        if not self.width:
+            return Decoding(views=self.views)
+        of_beam = {"dominance": self.dominance, "length_weight": self.length_weight}
+        return Decoding("beam", views=self.views, width=self.width, **of_beam)
 
     def __str__(self) -> str:
         parts = [f"{self.views} views" if self.views > 1 else "1 view"]
@@ -91,19 +98,13 @@ class Problem:
             done += len(points)
             if not torch.allclose(points, self.views[part], atol=1e-5):
                 raise RuntimeError("the views are not in the order of their scores")
-            return Scores(self.start[part], self.logits[part])
+            start, logits = self.start[part], self.logits[part]
+            if setting.temperature == 1:
+                return Scores(start, logits)
+            return Scores((start / setting.temperature).log_softmax(1), logits / setting.temperature)
 
         before = time.process_time()
-        found = solve_views(
-            known,
-            instances=[self.instance],
-            views=setting.views,
-            decoder="beam" if setting.width else "greedy",
-            width=setting.width or 1,
-            dominance=setting.dominance,
-            length_weight=setting.length_weight,
-            temperature=setting.temperature,
-        )
+        found = decode_views(known, [self.instance], setting.decoding)
         seconds = time.process_time() - before
         assert found.lengths is not None
         return float(gap(found.lengths[0, 0].item(), self.reference)), seconds * 1e3

@@ -45,7 +45,7 @@ from georoutenet.problem.generate import uniform
 from georoutenet.problem.tour import Tour
 from georoutenet.search import greedy_edge, improve, nearest_neighbor
 from georoutenet.search.space_filling import space_filling_curve
-from georoutenet.solver.stages import preload
+from georoutenet.solver.stages import warm_up
 from georoutenet.stop import Budget, Progress
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # research/ is no part of the package
@@ -325,7 +325,7 @@ def main() -> None:
     uniform_set = options.set == "uniform1000"
     seconds = options.seconds or (10.0 if uniform_set else 1.0)
     instances = list(instances_of(options.set, options.count or (3 if uniform_set else 36)))
-    preload("cpu")
+    warm_up(device="cpu")
     solve(uniform(1, 60, 9)[0], device="cpu")
     solve(uniform(1, 400, 9)[0], device="cpu")
     for contender in (greedy_and_search, nearest_and_search):  # compile

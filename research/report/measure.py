@@ -124,7 +124,7 @@ def measure_policy(
         improve_seconds=improve,
         cpu_seconds=cpu,
         batch=batch_size(data, settings),
-        precision=settings.precision,
+        precision=settings.decoding.precision,
         parameters=policy.parameter_count(),
         peak_device_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else math.nan,
         **_here(device, torch.get_num_threads()),

@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "AnyOf": "stop",
     "Asymmetric": "problem.asymmetric",
+    "Decoding": "decode.decoding",
     "DistanceRule": "problem.instance",
     "GeoRouteNetError": "errors",
     "InputError": "errors",
@@ -37,6 +38,7 @@ _EXPORTS = {
     "solve": "solver.api",
     "solve_many": "solver.api",
     "tour_length": "problem.tour",
+    "warm_up": "solver.stages",
     "write_instance": "io.files",
     "write_tour": "io.files",
 }
@@ -44,6 +46,7 @@ _EXPORTS = {
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:
+    from georoutenet.decode.decoding import Decoding
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.io.tsplib import load_tsplib
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from georoutenet.problem.tour import canonical, gap, tour_length
     from georoutenet.solver.api import solve, solve_many
     from georoutenet.solver.result import Result
+    from georoutenet.solver.stages import warm_up
     from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     import torch
 
 
+def check_device(name: str) -> None:
+    """Refuse what is no name of a device, without torch."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(name)):
+        raise InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N")
+
+
 def choose_device(name: str) -> torch.device:
     """``auto`` is CUDA where there is a device, else the CPU; anything else is checked.
 
@@ -19,15 +26,10 @@ def choose_device(name: str) -> torch.device:
     """
     import torch
 
+    check_device(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    unknown = InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise unknown from None
-    if device.type not in ("cpu", "cuda"):
-        raise unknown
+    device = torch.device(name)
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
         raise InputError(f"device {name!r} was asked for, but no CUDA device fits ({count} CUDA devices)")

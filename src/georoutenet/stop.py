@@ -48,7 +48,7 @@ class MaxTime:
 
 @dataclass(frozen=True)
 class MaxIterations:
-    """Stop after ``iterations`` perturbations; 0 stops at the first local optimum."""
+    """Stop after ``iterations`` perturbations by all workers together; 0 stops at the first local optimum."""
 
     iterations: int
 

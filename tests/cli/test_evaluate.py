@@ -107,6 +107,11 @@ def test_many_sets_and_decoders_in_one_command(weights: Path, monkeypatch: pytes
         ("--set test20 --device abacus", "unknown device"),
         ("--set test20 --decoder greedy,beam-x", "unknown decoder 'beam-x'"),
         ("--set test20,,val50", "unknown data set ''"),
+        (
+            "--set test20 --decoder greedy,beam-9 --views 3",
+            "'beam-9' says all; give it without views",
+        ),
+        ("--set test20 --decoder beam --views 0", "views must be a whole number of at least 1, got 0"),
     ],
 )
 def test_evaluate_refuses(weights: Path, options: str, message: str) -> None:

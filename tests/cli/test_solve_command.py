@@ -62,7 +62,7 @@ def test_one_file(folder: Path) -> None:
     done = run("cities20.csv", *arguments, folder=folder)
     length = float(re.findall(r"length (\S+)", done.stdout)[0])
     assert "20 cities, EUCLIDEAN" in done.stdout
-    assert "beam 1000, 4 views" in done.stdout
+    assert "georoutenet, beam-1000-views-4-dominance-length-60" in done.stdout
     assert "network" in done.stdout
     assert (folder / "tour.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (folder / "search.svg").read_bytes()
@@ -103,7 +103,7 @@ def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(folder)
     arguments = "--no-improve --decoder greedy --views 2 --weights georoutenet-50 --json"
     (result,) = json.loads(run_here("cities30.csv", *arguments.split()).stdout)["results"]
-    assert result["method"] == "georoutenet-50, greedy, 2 views"
+    assert result["method"] == "georoutenet-50, greedy-views-2"
     assert "improve" not in result["timings"]
 
 
@@ -119,6 +119,10 @@ def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["--probabilities"], "name one with --plot"),
         (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
+        (["--workers", "2"], "workers=2: the search of a single instance runs in one thread"),
+        (["--decoder", "beam-9", "--views", "2"], "decoder 'beam-9' says all"),
+        (["--decoder", "beam-9-improve-1"], "-improve- belongs to evaluate"),
+        (["--first", "best"], "unknown first tour 'best'; allowed: auto, network, greedy-edge, curve"),
         (["--output", "cities20.csv"], "would overwrite a file of cities"),
     ],
 )
@@ -127,6 +131,16 @@ def test_errors(arguments: list[str], message: str, folder: Path, monkeypatch: p
     done = CliRunner().invoke(app, ["solve", "cities20.csv", *arguments])
     assert done.exit_code == 1
     assert message in f"{done.output} {done.exception}".replace("\n", " ")
+
+
+def test_a_decoder_in_full_and_a_constructed_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for option, method in (
+        (["--decoder", "beam-9-views-2-dominance"], "georoutenet, beam-9-views-2-dominance"),
+        (["--first", "curve"], "space-filling curve"),
+    ):
+        done = run_here("cities20.csv", "--no-improve", "--json", *option)
+        assert json.loads(done.stdout)["results"][0]["method"] == method
 
 
 def test_files_of_one_name_do_not_overwrite_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import beam, greedy, replay
+from georoutenet.decode import beam, greedy
+from georoutenet.decode.replay import replay
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance

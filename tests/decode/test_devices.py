@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import beam, greedy, replay, sample, solve_views
+from georoutenet.decode import RECOMMENDED, Decoding, beam, decode_views, greedy, sample
 from georoutenet.decode.cpu import beam as numba_beam
-from georoutenet.decode.views import RECOMMENDED
+from georoutenet.decode.replay import replay
 from georoutenet.model.scores import Scores
 
 pytestmark = [
@@ -108,9 +108,9 @@ def test_views_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         logits = -20 * torch.cdist(coordinates, coordinates)
         return Scores(torch.log_softmax(coordinates.sum(dim=2), dim=1), logits)
 
-    wide: dict[str, Any] = {"views": 9, "width": 40}
-    ones = [solve_views(policy, points, **settings) for settings in (wide, RECOMMENDED)]
+    wide = Decoding("beam", views=9, width=40)
+    ones = [decode_views(policy, points, decoding) for decoding in (wide, RECOMMENDED)]
     monkeypatch.setattr(numba_beam, "beam", None)  # nothing may run on the CPU
-    for one, settings in zip(ones, (wide, RECOMMENDED), strict=True):
-        other = solve_views(policy, points, **settings, device="cuda")
+    for one, decoding in zip(ones, (wide, RECOMMENDED), strict=True):
+        other = decode_views(policy, points, decoding, device="cuda")
         torch.testing.assert_close(one.lengths, other.lengths.cpu(), rtol=1e-2, atol=0)

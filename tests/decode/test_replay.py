@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import replay
+from georoutenet.decode.replay import replay
 
 
 def step_loop(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,7 @@ def test_on_the_device(n: int, kind: str) -> None:
 
 @pytest.mark.gpu
 def test_runs_compiled_and_in_a_graph_and_repeats_itself() -> None:
-    from georoutenet.decode import replay
+    from georoutenet.decode.replay import replay
 
     start, logits, tours = (x.cuda() for x in example(16, 48, 50, "plain"))
     wanted = run(replay, start, logits, tours)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
-from georoutenet.decode import greedy, replay, rollout, sample
+from georoutenet.decode import greedy, rollout, sample
 from georoutenet.decode.reference import draw, lanes
+from georoutenet.decode.replay import replay
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import beam, greedy, make_views, solve_views
-from georoutenet.decode.views import RECOMMENDED, shares
+from georoutenet.decode import RECOMMENDED, Decoding, beam, decode_views, greedy, make_views
+from georoutenet.decode.views import DecodedViews, looks, shares
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance, normalize
@@ -88,8 +88,14 @@ def test_width_is_shared_evenly() -> None:
 )
 def test_result_is_the_best_of_separate_beams(settings: dict[str, Any]) -> None:
     points = instances(3, 15)
-    found = solve_views(policy, points, views=5, width=17, seed=4, batch=4, **settings)
+    of_beam = {name: value for name, value in settings.items() if name not in ("end", "closed")}
+    others = {name: value for name, value in settings.items() if name in ("end", "closed")}
+    decoding = Decoding("beam", views=5, width=17, **of_beam)
+    found = decode_views(policy, points, decoding, seed=4, batch=4, **others)
     assert found.tours.shape == (3, 1, 15)
+    assert (found.views, found.complete, found.interrupted) == (5, True, False)
+    by_view = decode_views(policy, points, decoding, seed=4, together=1, **others)
+    assert torch.equal(by_view.tours, found.tours)
     for b in range(3):
         views = make_views(points[b], 5, seed=4).float()
         lengths = [
@@ -107,9 +113,10 @@ def test_finalists_share_the_rest_of_the_width(views: int, width: int, finalists
     """Every step written out: a first look, the views in the order of their tours, and the last shares."""
     points = instances(3, 15)
     settings: dict[str, Any] = {"dominance": True, "length_weight": 5.0}
-    found = solve_views(
-        policy, points, views=views, width=width, finalists=finalists, seed=4, batch=4, **settings
-    )
+    decoding = Decoding("beam", views=views, width=width, finalists=finalists, **settings)
+    found = decode_views(policy, points, decoding, seed=4, batch=4)
+    by_view = decode_views(policy, points, decoding, seed=4, batch=4, together=1)
+    assert torch.equal(by_view.tours, found.tours)
     first = max(width // 4, views)
     for b in range(3):
         own = points[b : b + 1]
@@ -126,38 +133,105 @@ def test_finalists_share_the_rest_of_the_width(views: int, width: int, finalists
         assert found.lengths[b].item() == min(looks + last)
 
 
-def test_finalists_that_are_all_views_or_none_change_nothing() -> None:
-    points = instances(2, 12)
-    plain = solve_views(policy, points, views=4, width=20, keep=3)
-    for finalists in (0, 4, 9):
-        same = solve_views(policy, points, views=4, width=20, keep=3, finalists=finalists)
-        assert torch.equal(same.tours, plain.tours)
-    several = solve_views(policy, points, views=4, width=20, keep=3, finalists=2)
+def test_finalists_keep_several_tours_best_first() -> None:
+    several = decode_views(policy, instances(2, 12), "beam-20-views-4-finalists-2", keep=3)
     assert several.tours.shape == (2, 3, 12)
     assert (several.lengths.diff(dim=1) >= 0).all()
-    with pytest.raises(InputError, match="finalists must be a whole number of at least 0"):
-        solve_views(policy, points, views=4, finalists=-1)
+
+
+def test_looks_spend_the_whole_width() -> None:
+    assert looks(Decoding("greedy", views=3)) == ([1, 1, 1], [])
+    assert looks(Decoding("sample", width=7, views=3)) == ([3, 2, 2], [])
+    for width, views, finalists in ((1000, 32, 8), (40, 6, 3), (9, 8, 4)):
+        first, last = looks(Decoding("beam", width=width, views=views, finalists=finalists))
+        assert sum(first) + sum(last) == width
+        assert (len(first), len(last)) == (views, min(finalists, width - sum(first)))
+
+
+class Clock:
+    """Counts the calls of the network, and lets each of them take a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, interrupt_at: int | None = None) -> None:
+        self.calls, self.interrupt_at = 0, interrupt_at
+        monkeypatch.setattr("georoutenet.decode.views.now", lambda: float(self.calls))
+
+    def __call__(self, coordinates: Tensor) -> Scores:
+        if self.calls == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.calls += 1
+        return policy(coordinates)
+
+    def run(self, decoding: str, limit: float) -> DecodedViews:
+        return decode_views(
+            self, instances(2, 12), decoding, together=1, remaining=lambda: limit - self.calls
+        )
+
+
+@pytest.mark.parametrize(
+    ("decoding", "limit", "views", "complete"),
+    [
+        ("greedy-views-5", 0.0, 1, False),  # the first view is always finished
+        ("greedy-views-5", 3.5, 3, False),
+        ("greedy-views-5", 5.0, 5, True),
+        ("beam-20-views-5", 2.0, 2, False),
+        ("beam-40-views-4-finalists-2", 4.5, 4, False),  # a finalist has more beams and takes longer
+        ("beam-40-views-4-finalists-2", 12.0, 4, True),
+    ],
+)
+def test_another_view_is_begun_only_while_there_is_time(
+    decoding: str, limit: float, views: int, complete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    found = clock.run(decoding, limit)
+    assert (found.views, found.complete, found.interrupted) == (views, complete, False)
+    assert clock.calls == views + (2 if complete and "finalists" in decoding else 0)
+
+
+def test_ctrl_c_after_the_first_view_keeps_its_tours(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Clock(monkeypatch, interrupt_at=2).run("greedy-views-5", 99.0)
+    assert (found.views, found.complete, found.interrupted) == (2, False, True)
+    two = decode_views(policy, instances(2, 12), "greedy-views-2")
+    assert torch.equal(found.tours, two.tours)
+    with pytest.raises(KeyboardInterrupt):
+        Clock(monkeypatch, interrupt_at=0).run("greedy-views-5", 99.0)
+
+
+def test_inputs_take_the_place_of_a_single_view() -> None:
+    points = 0.5 * instances(3, 12)
+    seen: list[Tensor] = []
+
+    def watching(coordinates: Tensor) -> Scores:
+        seen.append(coordinates)
+        return policy(coordinates)
+
+    found = decode_views(watching, points, "beam-7", inputs=points.float(), batch=2)
+    assert torch.equal(torch.cat(seen), points.float())
+    expected = beam(policy(points.float()), 7, coordinates=points)
+    assert torch.equal(found.tours, expected.tours)
+    assert torch.equal(found.lengths, expected.lengths)
+    with pytest.raises(InputError, match="a single view; 2 views are asked for"):
+        decode_views(policy, points, "beam-7-views-2", inputs=points.float())
 
 
 def test_greedy_and_sampling_over_views() -> None:
     points = instances(4, 12)
-    best = solve_views(policy, points, views=9, decoder="greedy")
+    best = decode_views(policy, points, Decoding("greedy", views=9))
     single = [greedy(policy(make_views(points, 9)[:, v].float())) for v in range(9)]
     lengths = torch.tensor(
         [[tour_length(Instance(points[b].numpy()), one.tours[b, 0]) for one in single] for b in range(4)]
     )
     torch.testing.assert_close(best.lengths[:, 0], lengths.double().amin(dim=1), rtol=1e-6, atol=0)
-    drawn = solve_views(policy, points, views=3, decoder="sample", width=10, seed=1, keep=4)
+    drawn = decode_views(policy, points, "sample-10-views-3", seed=1, keep=4)
     assert drawn.tours.shape == (4, 4, 12)
     assert (drawn.lengths.diff(dim=1) >= 0).all()
-    again = solve_views(policy, points, views=3, decoder="sample", width=10, seed=1, keep=4)
+    again = decode_views(policy, points, "sample-10-views-3", seed=1, keep=4)
     assert torch.equal(drawn.tours, again.tours)
 
 
 def test_cost_is_that_of_the_original_instance() -> None:
     points = 20 * instances(2, 10).numpy()
     problems = [Instance(one, rule=DistanceRule.EUC_2D) for one in points]
-    found = solve_views(policy, instances=problems, views=10, width=40, keep=3)
+    found = decode_views(policy, problems, "beam-40-views-10", keep=3)
     for b in range(2):
         lengths = [tour_length(problems[b], tour) for tour in found.tours[b].numpy()]
         assert found.lengths[b].tolist() == lengths == sorted(lengths)
@@ -165,31 +239,34 @@ def test_cost_is_that_of_the_original_instance() -> None:
 
 def test_more_views_never_hurt_at_equal_width_per_view() -> None:
     points = instances(10, 20)
-    lengths = [solve_views(policy, points, views=v, width=4 * v).lengths.mean().item() for v in (1, 4, 16)]
+    lengths = [
+        decode_views(policy, points, Decoding("beam", views=v, width=4 * v)).lengths.mean().item()
+        for v in (1, 4, 16)
+    ]
     assert lengths[0] >= lengths[1] >= lengths[2]
     assert lengths[2] < lengths[0]
 
 
 def test_recommended_settings_find_shorter_tours_than_a_plain_beam_of_that_width() -> None:
     points = instances(6, 30)
-    good = solve_views(policy, points, **RECOMMENDED).lengths[:, 0]
-    plain = solve_views(policy, points, views=1, width=RECOMMENDED["width"]).lengths[:, 0]
+    good = decode_views(policy, points, RECOMMENDED).lengths[:, 0]
+    plain = decode_views(policy, points, Decoding("beam", width=RECOMMENDED.width)).lengths[:, 0]
     assert good.mean() < 0.99 * plain.mean()
 
 
 def test_one_city_and_fixed_starts_for_each_instance() -> None:
-    assert solve_views(policy, torch.zeros(2, 1, 2), views=3, width=5).tours.tolist() == [[[0]], [[0]]]
-    found = solve_views(policy, instances(3, 7), views=4, width=8, start=[1, 5, 2])
+    assert decode_views(policy, torch.zeros(2, 1, 2), "beam-5-views-3").tours.tolist() == [[[0]], [[0]]]
+    found = decode_views(policy, instances(3, 7), "beam-8-views-4", start=[1, 5, 2])
     assert found.tours[:, 0, 0].tolist() == [1, 5, 2]
 
 
 def test_errors_say_what_is_allowed() -> None:
     points = instances(1, 5)
     with pytest.raises(InputError, match="'best'; allowed: greedy, sample, beam"):
-        solve_views(policy, points, decoder="best")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="views must be a whole number of at least 1, got 0"):
-        solve_views(policy, points, views=0)
-    with pytest.raises(InputError, match=r"shape \(B, n, 2\), got \(5, 2\)"):
-        solve_views(policy, points[0])
-    with pytest.raises(InputError, match="give coordinates"):
-        solve_views(policy)
+        decode_views(policy, points, "best")
+    with pytest.raises(InputError, match="batch must be a whole number of at least 1, got 0"):
+        decode_views(policy, points, batch=0)
+    with pytest.raises(InputError, match=r"shape \(B, n, 2\) .* got the shape \(5, 2\)"):
+        decode_views(policy, points[0])
+    with pytest.raises(InputError, match="or a list of instances"):
+        decode_views(policy, [])

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from georoutenet.decode import beam, greedy, solve_views
+from georoutenet.decode import Decoding, beam, decode_views, greedy
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate import batch_solver
 from georoutenet.evaluate.batch_solver import BatchSolver, Memory, Problems, batch_size, consecutive
 from georoutenet.evaluate.evaluation import choose_device, default_file, evaluate, summarize, weights_name
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, Row, read_results
-from georoutenet.evaluate.settings import Settings
+from georoutenet.evaluate.settings import Settings, parse_decoder
 from georoutenet.io import provenance as machine
 from georoutenet.io.datasets import dataset
 from georoutenet.io.tsplib import format_tsp
@@ -45,9 +45,13 @@ def weights(tmp_path: Path) -> Path:
     return tiny(tmp_path / "tiny.safetensors")
 
 
-def run(weights: Path, set_name: str = "test20", name: str = "out.csv", **settings: object) -> Results:
+def make(decoder: str = "greedy", **settings: Any) -> Settings:
+    return parse_decoder(decoder, **settings)
+
+
+def run(weights: Path, set_name: str = "test20", name: str = "out.csv", **settings: Any) -> Results:
     out = weights.parent / name
-    return evaluate(weights, set_name, out, Settings(**settings), device="cpu", fresh=True)  # type: ignore[arg-type]
+    return evaluate(weights, set_name, out, make(**settings), device="cpu", fresh=True)
 
 
 def test_lengths_are_those_of_the_greedy_tours(weights: Path) -> None:
@@ -121,12 +125,12 @@ def test_decoders_share_scores(weights: Path) -> None:
     """The network runs once for all of them; tours are the same, and its time counts for each."""
     decoders = [
         Settings(limit=7, batch=3),
-        Settings(limit=7, batch=3, decoder="beam", width=5),
-        Settings(limit=7, batch=3, decoder="beam", width=9, dominance=True, length_weight=60.0),
-        Settings(limit=7, batch=3, decoder="sample", width=4),
-        Settings(limit=7, batch=3, views=3),
-        Settings(limit=7, batch=3, precision="bfloat16"),
-        Settings(limit=7, batch=3, candidates=4),
+        make("beam-5", limit=7, batch=3),
+        make("beam-9-dominance-length-60", limit=7, batch=3),
+        make("sample-4", limit=7, batch=3),
+        make("greedy-views-3", limit=7, batch=3),
+        make("greedy-bfloat16", limit=7, batch=3),
+        make("greedy-candidates-4", limit=7, batch=3),
     ]
     policy, memory = load_policy(weights), Memory()
     calls: list[int] = []
@@ -135,7 +139,7 @@ def test_decoders_share_scores(weights: Path) -> None:
         out = weights.parent / f"shared{number}.csv"
         calls.clear()
         shared = evaluate(weights, "test20", out, settings, device="cpu", policy=policy, memory=memory)
-        alone = run(weights, **vars(settings))
+        alone = evaluate(weights, "test20", weights.parent / "alone.csv", settings, device="cpu", fresh=True)
         np.testing.assert_array_equal(shared.lengths, alone.lengths)
         assert all(row.seconds > row.network_seconds > 0 for row in shared.rows)
         if number in (1, 2, 3):
@@ -172,7 +176,7 @@ def test_a_full_memory_takes_no_more() -> None:
 def test_views_are_those_of_the_decoder(weights: Path) -> None:
     results = run(weights, limit=3, decoder="beam", width=16, views=8)
     cities = dataset("test20").coordinates[:3].copy()
-    found = solve_views(load_policy(weights), cities, views=8, width=16)
+    found = decode_views(load_policy(weights), cities, "beam-16-views-8")
     assert found.lengths is not None
     np.testing.assert_allclose(results.lengths, found.lengths[:, 0], atol=1e-8)
     assert results.header["inputs"] == "each view fills the unit square"
@@ -186,12 +190,12 @@ def test_dominance_and_length_weight_are_those_of_the_decoder(weights: Path, vie
     assert (better.header["dominance"], better.header["length_weight"]) == ("yes", "60")
     assert (plain.header["dominance"], plain.header["length_weight"]) == ("", "")
     policy, cities = load_policy(weights), dataset("test20").coordinates[:6].copy()
-    options = {"dominance": True, "length_weight": 60.0}
+    options: dict[str, Any] = {"dominance": True, "length_weight": 60.0}
     with torch.no_grad():
         if views > 1:
-            found = solve_views(policy, cities, views=views, width=30, **options)  # type: ignore[arg-type]
+            found = decode_views(policy, cities, Decoding("beam", views=views, width=30, **options))
         else:
-            found = beam(policy(torch.tensor(cities)), 30, coordinates=cities, **options)  # type: ignore[arg-type]
+            found = beam(policy(torch.tensor(cities)), 30, coordinates=cities, **options)
     assert found.lengths is not None
     np.testing.assert_allclose(better.lengths, found.lengths[:, 0], atol=1e-8)
     assert better.lengths.mean() < plain.lengths.mean()
@@ -233,7 +237,7 @@ def test_a_finished_file_is_kept(weights: Path) -> None:
     assert again.rows == first.rows
     for other in ({"limit": 4}, {"limit": 3, "views": 2}, {"limit": 3, "improve": 0.1}):
         with pytest.raises(InputError, match=r"done\.csv was made with other settings .*--fresh replaces"):
-            evaluate(weights, "test20", out, Settings(**other), device="cpu")  # type: ignore[arg-type]
+            evaluate(weights, "test20", out, make(**other), device="cpu")
     evaluate(weights, "test20", out, Settings(limit=4), device="cpu", fresh=True)
     assert len(read_results(out)) == 4
 
@@ -246,7 +250,7 @@ def test_other_weights_are_other_results(weights: Path) -> None:
 
 
 def test_names_of_files(tmp_path: Path) -> None:
-    settings = Settings(decoder="beam", width=100)
+    settings = make("beam-100")
     assert default_file("w.safetensors", "val50", settings) == Path("results/w/val50-beam-100.csv.gz")
     assert default_file("w", "tsplib36", settings, Path("x")) == Path("x/tsplib36-beam-100.csv")
     (tmp_path / "val50-beam-100.csv").write_text("")  # from before files were compressed
@@ -265,7 +269,7 @@ def test_batches_of_the_protocol() -> None:
         ("test1000", {"statistics": "batch"}, 5),
         ("test1000", {"statistics": "batch", "batch": 7}, 7),
     ):
-        assert batch_size(dataset(name), Settings(**settings)) == size  # type: ignore[arg-type]
+        assert batch_size(dataset(name), make(**settings)) == size
 
 
 class Killed(Exception):
@@ -274,7 +278,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("decoder", ["greedy", "sample"])
 def test_a_killed_run_goes_on(weights: Path, decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(limit=10, batch=3, decoder=decoder, width=2)
+    settings = make(decoder, limit=10, batch=3, width=2)
     out = weights.parent / "killed.csv"
 
     def killer(done: int, total: int) -> None:
@@ -308,8 +312,8 @@ def test_other_settings_do_not_go_on(weights: Path) -> None:
     with pytest.raises(Killed):
         evaluate(weights, "test20", out, Settings(limit=4), device="cpu", progress=kill)
     with pytest.raises(InputError, match=r"decoder: greedy there, beam here"):
-        evaluate(weights, "test20", out, Settings(limit=4, decoder="beam"), device="cpu")
-    done = evaluate(weights, "test20", out, Settings(limit=4, decoder="beam"), device="cpu", fresh=True)
+        evaluate(weights, "test20", out, make("beam", limit=4), device="cpu")
+    done = evaluate(weights, "test20", out, make("beam", limit=4), device="cpu", fresh=True)
     assert len(done) == 4
 
 
@@ -344,7 +348,7 @@ def test_what_is_no_tour_is_never_measured(weights: Path, monkeypatch: pytest.Mo
         found.tours[0, 0, 0] = found.tours[0, 0, 1]
         return found
 
-    monkeypatch.setattr(batch_solver, "greedy", broken)
+    monkeypatch.setattr("georoutenet.decode.views.greedy", broken)
     with pytest.raises(
         GeoRouteNetError, match="test20-0: the decoder returned no tour: the tour visits city"
     ):
@@ -400,7 +404,7 @@ def test_the_commit_is_that_of_this_checkout_alone(monkeypatch: pytest.MonkeyPat
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{}, {"decoder": "beam", "width": 50}, {"decoder": "beam", "views": 4}])
 def test_a_gpu_finds_the_tours_of_a_cpu(weights: Path, settings: dict[str, object]) -> None:
-    options = Settings(limit=40, batch=16, **settings)  # type: ignore[arg-type]
+    options = make(limit=40, batch=16, **settings)
     cpu = evaluate(weights, "test20", weights.parent / "cpu.csv", options, device="cpu")
     gpu = evaluate(weights, "test20", weights.parent / "gpu.csv", options, device="cuda")
     assert int(gpu.header["peak_device_bytes"]) > 0

@@ -10,7 +10,7 @@ from georoutenet.errors import InputError
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, Row
-from georoutenet.evaluate.settings import Settings
+from georoutenet.evaluate.settings import Settings, parse_decoder
 from georoutenet.evaluate.worst import best_tour, draw_worst, solve_again, worst_position
 from georoutenet.io.datasets import dataset
 from georoutenet.io.tsplib import format_tour, format_tsp
@@ -33,16 +33,15 @@ def tiny(folder: Path, encoder: str = "georoutenet") -> Path:
 @pytest.mark.parametrize(
     ("encoder", "settings"),
     [
-        ("georoutenet", {}),
-        ("georoutenet", {"decoder": "beam", "width": 4, "views": 2}),
-        ("georoutenet", {"decoder": "sample", "width": 2, "seed": 3}),
-        ("nar4tsp", {"statistics": "batch"}),
+        ("georoutenet", parse_decoder("greedy", limit=5, batch=3)),
+        ("georoutenet", parse_decoder("beam-4-views-2", limit=5, batch=3)),
+        ("georoutenet", parse_decoder("sample-2", limit=5, batch=3, seed=3)),
+        ("nar4tsp", parse_decoder("greedy", limit=5, batch=3, statistics="batch")),
     ],
 )
-def test_a_tour_is_found_again(tmp_path: Path, encoder: str, settings: dict[str, object]) -> None:
+def test_a_tour_is_found_again(tmp_path: Path, encoder: str, settings: Settings) -> None:
     weights = tiny(tmp_path, encoder)
-    options = Settings(limit=5, batch=3, **settings)  # type: ignore[arg-type]
-    results = evaluate(weights, "test20", tmp_path / "x.csv", options, device="cpu")
+    results = evaluate(weights, "test20", tmp_path / "x.csv", settings, device="cpu")
     for row in (results.rows[0], results.rows[2]):  # in a whole batch, whatever the limit was
         instance, tour = solve_again(results, row.instance, weights=weights)
         assert instance.name == row.instance
@@ -97,7 +96,7 @@ def test_the_best_tour_of_tsplib_is_published_or_searched(
 def test_the_picture(tmp_path: Path) -> None:
     weights = tiny(tmp_path)
     results = [
-        evaluate(weights, "test20", tmp_path / f"{name}.csv", Settings(limit=4, decoder=name), device="cpu")
+        evaluate(weights, "test20", tmp_path / f"{name}.csv", parse_decoder(name, limit=4), device="cpu")
         for name in ("greedy", "beam")
     ]
     picture = tmp_path / "worst.png"

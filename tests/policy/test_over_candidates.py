@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from georoutenet.decode import replay, rollout
+from georoutenet.decode import rollout
+from georoutenet.decode.replay import replay
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.scores import Scores
 from georoutenet.policy import Policy

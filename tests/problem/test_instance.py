@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
-from georoutenet.problem.instance import DistanceRule, Instance, normalize
+from georoutenet.problem.instance import DistanceRule, Instance, fill_square, normalize
 
 
 def scalar_distance(rule: str, a: tuple[float, float], b: tuple[float, float]) -> float:
@@ -77,6 +78,13 @@ def test_small_and_coincident_instances_are_legal(n: int) -> None:
     assert (instance.n, len(instance)) == (n, n)
     assert instance.distance_matrix().tolist() == np.zeros((n, n)).tolist()
     assert instance.normalized().tolist() == np.zeros((n, 2)).tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e150])
+def test_tensors_fill_the_unit_square_as_arrays_do(scale: float) -> None:
+    points = scale * np.random.default_rng(0).normal(size=(4, 3, 7, 2))
+    points[1, 1] = 7.5
+    np.testing.assert_array_equal(fill_square(torch.from_numpy(points)), normalize(points))
 
 
 def test_coordinates_are_a_read_only_copy() -> None:

@@ -11,7 +11,7 @@ import torch
 from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.references import load_references
-from georoutenet.evaluate.settings import Settings
+from georoutenet.evaluate.settings import Settings, parse_decoder
 from georoutenet.io.datasets import dataset
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
@@ -60,7 +60,7 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("improve", [0.0, 0.005])
 def test_a_policy_is_measured_like_an_evaluation(weights: Path, improve: float) -> None:
-    settings = Settings(decoder="beam", width=4, limit=5, batch=2, improve=improve)
+    settings = parse_decoder("beam-4", limit=5, batch=2, improve=improve)
     policy = load_policy(weights)
     one = measure_policy(policy, weights, "test20", settings, CPU)
     assert (one.method, one.weights, one.set, one.instances, one.batch) == (
@@ -111,7 +111,7 @@ def test_every_solver_has_a_name() -> None:
 @pytest.mark.usefixtures("in_order")
 def test_all_contenders_and_no_twice(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = weights.parent / "cpu.csv"
-    settings = [Settings(limit=3), Settings(decoder="beam", width=4, limit=3)]
+    settings = [Settings(limit=3), parse_decoder("beam-4", limit=3)]
     seen: list[Measurement] = []
 
     def missing(**options: object) -> Solver:

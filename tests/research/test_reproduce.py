@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from georoutenet.cli import app
 from georoutenet.evaluate.results import Results
-from georoutenet.evaluate.settings import parse_decoder
+from georoutenet.evaluate.settings import header_of, parse_decoder
 from georoutenet.io.datasets import parse_sets
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
@@ -79,7 +79,8 @@ def test_a_command_makes_the_file_it_was_read_from(improve: str) -> None:
         precision=said["--precision"],
         seed=int(said["--seed"]),
     )
-    assert (settings.batch, settings.views, settings.precision, settings.seed) == (64, 4, "bfloat16", 2)
+    decoding = settings.decoding
+    assert (settings.batch, decoding.views, decoding.precision, settings.seed) == (64, 4, "bfloat16", 2)
     assert settings.improve == float(improve or 0)
 
 
@@ -101,15 +102,7 @@ def test_speed_from_the_header_where_rows_have_no_times() -> None:
 )
 def test_labels_are_those_of_the_command(decoder: str) -> None:
     settings = parse_decoder(decoder)
-    header = {
-        "decoder": settings.decoder,
-        "width": "" if settings.decoder == "greedy" else str(settings.width),
-        "views": str(settings.views),
-        "finalists": str(settings.finalists or ""),
-        "dominance": "yes" if settings.dominance else "",
-        "length_weight": f"{settings.length_weight:g}" if settings.length_weight else "",
-        "improve": f"{settings.improve:g}" if settings.improve else "",
-    }
+    header = header_of(settings)
     assert decoder_label(header) == settings.decoder_label == decoder
 
 

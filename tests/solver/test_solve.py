@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 
 import georoutenet as grn
 from georoutenet import clock
-from georoutenet.decode import solve_views
-from georoutenet.decode.views import RECOMMENDED
+from georoutenet.decode import RECOMMENDED, Decoding, decode_views
 from georoutenet.errors import InputError
 from georoutenet.policy.weights import load_policy
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import canonical, is_permutation, tour_length
 from georoutenet.search.path import Ends
 from georoutenet.solver import network as neural
+from georoutenet.solver.edges import LIKELY, likely_edges
+from georoutenet.solver.options import SolveOptions
 from georoutenet.stop import Progress
 
 VARIANTS: list[dict[str, Any]] = [
@@ -61,7 +62,7 @@ def test_one_call_solves_an_instance(tmp_path: Path) -> None:
     result = grn.solve(np.random.default_rng(0).random((50, 2)))
     check(result)
     assert set(result.timings) - {"compile"} == {"load", "network", "decode", "improve", "total"}
-    assert result.method == "georoutenet, beam 1000, 4 views, dominance"
+    assert result.method == "georoutenet, beam-1000-views-4-dominance-length-60"
     assert [note for note in result.notes if "compiling" not in note] == []
     assert result.gap is None
     assert result.optimum is None
@@ -77,10 +78,10 @@ def test_the_neural_tour_is_the_decoder_s() -> None:
     instance = random_instance(40, 3)
     result = grn.solve(instance, improve=False)
     policy = load_policy("georoutenet")
-    expected = solve_views(policy, instances=[instance], **RECOMMENDED)
+    expected = decode_views(policy, [instance], RECOMMENDED)
     assert expected.lengths is not None
     assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
-    plain = solve_views(policy, instances=[instance], views=1, width=1000)
+    plain = decode_views(policy, [instance], "beam-1000")
     assert plain.lengths is not None
     named = grn.solve(instance, improve=False, decoder="beam")
     assert named.length == pytest.approx(float(plain.lengths[0, 0]), rel=1e-12)
@@ -89,10 +90,10 @@ def test_the_neural_tour_is_the_decoder_s() -> None:
     assert result.iterations == 0
 
     views = grn.solve(instance, improve=False, decoder="beam", views=3, beam_width=100)
-    expected = solve_views(policy, instances=[instance], views=3, width=100)
+    expected = decode_views(policy, [instance], "beam-100-views-3")
     assert expected.lengths is not None
     assert views.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
-    assert views.method == "georoutenet, beam 100, 3 views"
+    assert views.method == "georoutenet, beam-100-views-3"
 
 
 @pytest.mark.parametrize("options", VARIANTS)
@@ -161,9 +162,9 @@ def test_scale_and_offset_do_not_matter() -> None:
 def test_larger_instances_use_candidate_lists() -> None:
     result = grn.solve(random_instance(400, 2), stop=grn.MaxIterations(50))
     check(result)
-    assert result.method == "georoutenet, greedy"
+    assert result.method == "georoutenet, greedy-candidates-16"
     assert result.edges is not None
-    assert result.edges.neighbors.shape == (400, neural.LIKELY)
+    assert result.edges.neighbors.shape == (400, LIKELY)
 
 
 def test_the_network_is_not_asked_about_very_large_instances(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,37 +422,15 @@ def test_saved_tours_are_read_back(extension: str, tmp_path: Path) -> None:
         assert content["timings"]["total"] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"decoder": "bean"}, "unknown decoder 'bean'; allowed: greedy, sample, beam"),
-        ({"beam_width": 0}, "beam_width must be a whole number of at least 1, got 0"),
-        ({"views": -1}, "views must be"),
-        ({"weights": "georoutenet-7"}, "no weights 'georoutenet-7'"),
-        ({"device": "gpu"}, "unknown device 'gpu'; allowed: auto, cpu, cuda"),
-        ({"max_seconds": -1}, "max_seconds must be a number >= 0, got -1"),
-        ({"max_seconds": math.nan}, "max_seconds must be"),
-        ({"stop": 3}, "stop must be a stopping criterion"),
-        ({"stop": grn.MaxTime(1), "max_seconds": 1}, "not both"),
-        ({"seed": -1}, "seed must be"),
-        ({"start": 20}, r"start must be a city in 0..19, got 20"),
-        ({"start": 1, "end": 1}, "same city 1"),
-    ],
-)
-def test_wrong_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        grn.solve(random_instance(20), **options)
-
-
 def test_too_large_a_request_says_what_would_fit() -> None:
     with pytest.raises(InputError, match=r"beam over 3,000,000 cities needs about .* cities would fit"):
-        neural.check_memory(neural.make_plan(3_000_000, decoder="beam"))
-    plan = neural.make_plan(100, beam_width=10**9)
+        neural.check_memory(3_000_000, Decoding("beam"), "cpu")
+    wide = choose(100, beam_width=10**9)
     with pytest.raises(InputError, match=r"a width of about ([\d,]+) would fit") as caught:
-        neural.check_memory(plan, available=10**9)
+        neural.check_memory(100, wide, "cpu", available=10**9)
     width = int(str(caught.value).split("about ")[-1].split(" would")[0].replace(",", ""))
-    neural.check_memory(neural.make_plan(100, beam_width=int(0.99 * width)), available=10**9)
-    neural.check_memory(neural.make_plan(100_000, decoder="greedy"), available=2**31)
+    neural.check_memory(100, choose(100, beam_width=int(0.99 * width)), "cpu", available=10**9)
+    neural.check_memory(100_000, choose(100_000, decoder="greedy"), "cpu", available=2**31)
 
 
 def test_likely_edges_are_softmax_of_the_scores() -> None:
@@ -464,8 +443,8 @@ def test_likely_edges_are_softmax_of_the_scores() -> None:
     expected = torch.softmax(logits, dim=2)
     for k in range(2):
         for scores in (dense, sparse):
-            found = neural.likely_edges(scores)[k]
-            assert found.neighbors.shape == (30, neural.LIKELY)
+            found = likely_edges(scores)[k]
+            assert found.neighbors.shape == (30, LIKELY)
             rows = np.arange(30)[:, None]
             np.testing.assert_allclose(
                 found.probabilities, expected[k].numpy()[rows, found.neighbors], rtol=1e-4, atol=1e-6
@@ -473,25 +452,117 @@ def test_likely_edges_are_softmax_of_the_scores() -> None:
             assert (np.diff(found.probabilities, axis=1) <= 0).all()
 
 
+def choose(n: int, device: str = "cpu", **options: Any) -> Decoding:
+    return neural.choose_decoding(n, SolveOptions(**options), device)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
 def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str) -> None:
-    plan = neural.make_plan(50, improve=False, device=device)
-    decoder = (plan.decoder, plan.views, plan.width, plan.dominance, neural.LENGTH_WEIGHT)
-    assert decoder == (
-        "beam",
-        *(RECOMMENDED[key] for key in ("views", "width", "dominance", "length_weight")),
-    )
-    assert not neural.make_plan(50, decoder="beam", device=device).dominance  # the paper's
+    assert choose(50, device, improve=False) == RECOMMENDED
+    assert not choose(50, device, decoder="beam").dominance  # the paper's
 
 
-def test_another_view_is_begun_only_while_there_is_time() -> None:
+@pytest.mark.parametrize(
+    ("n", "options", "expected"),
+    [
+        (50, {}, "beam-1000-views-4-dominance-length-60"),
+        (200, {}, "beam-1000-dominance-length-60"),
+        (200, {"improve": False}, "beam-1000-views-2-dominance-length-60"),
+        (301, {}, "greedy-candidates-16"),
+        (50, {"decoder": "beam"}, "beam-1000-views-4"),
+        (50, {"decoder": "beam", "improve": False}, "beam-1000"),
+        (301, {"decoder": "beam"}, "beam-1000"),
+        (301, {"decoder": "sample"}, "sample-16-candidates-16"),
+        (50, {"decoder": "greedy", "views": 3}, "greedy-views-3"),
+        (50, {"decoder": "beam-7-views-3-finalists-2"}, "beam-7-views-3-finalists-2"),
+        (301, {"decoder": "sample-64"}, "sample-64-candidates-16"),
+        (301, {"decoder": "greedy-candidates-5-bfloat16"}, "greedy-candidates-5-bfloat16"),
+        (50, {"decoder": Decoding("beam", width=9)}, "beam-9"),
+    ],
+)
+def test_what_is_not_asked_for_is_chosen_by_size(n: int, options: dict[str, Any], expected: str) -> None:
+    assert str(choose(n, **options)) == expected
+
+
+@pytest.mark.parametrize("decoder", ["beam-30-views-6-finalists-2-dominance-length-60", "sample-9-views-2"])
+def test_a_decoder_in_full_is_what_decode_views_does(decoder: str) -> None:
+    instance = random_instance(40, 3)
+    result = grn.solve(instance, improve=False, decoder=decoder)
+    expected = decode_views(load_policy("georoutenet"), [instance], decoder, together=1)
+    assert expected.lengths is not None
+    assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
+    assert result.method == f"georoutenet, {decoder}"
+    same = grn.solve(instance, improve=False, decoder=Decoding.parse(decoder))
+    np.testing.assert_array_equal(same.tour, result.tour)
+
+
+def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:
+    policy, instance = load_policy("georoutenet-50"), random_instance(30)
+    seen: list[torch.dtype | None] = []
+    policy.register_forward_pre_hook(lambda *_: seen.append(policy.compute_dtype))
+    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-bfloat16"))
+    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-views-1"))
+    assert seen == [torch.bfloat16, None]
+    assert policy.compute_dtype is None
+
+
+def test_time_ends_the_views_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, instance = load_policy("georoutenet-50"), random_instance(20)
-    plan = neural.make_plan(20, views=5, beam_width=10)
-    assert neural.neural_tours(policy, [instance], plan, Ends(20), remaining=lambda: -1.0).views == 1
-    assert neural.neural_tours(policy, [instance], plan, Ends(20)).views == 5
+    decoding = Decoding("beam", views=5, width=10)
+    found = neural.neural_tours(policy, [instance], decoding, Ends(20), remaining=lambda: -1.0)
+    assert (str(found.decoding), found.complete) == ("beam-10", False)
+    assert neural.neural_tours(policy, [instance], decoding, Ends(20)).decoding == decoding
+    monkeypatch.setattr("georoutenet.solver.stages.Group._remaining", lambda _: 1e-9)
+    monkeypatch.setattr("georoutenet.solver.stages.Group._affordable", lambda *_: True)
+    result = grn.solve(instance, decoder="beam-40-views-5-finalists-2", max_seconds=60, improve=False)
+    check(result)
+    assert result.method == "georoutenet, beam-40"
+    assert result.notes[0] == "time for 1 of 5 views and no more for all finalists"
 
 
-@pytest.mark.parametrize("where", ["stages.load", "stages.neural_tours", "network._decode_view"])
+def test_estimates_do_not_depend_on_earlier_calls() -> None:
+    before = [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)]
+    grn.solve_many([random_instance(n) for n in (100, 350)], improve=False)
+    assert [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)] == before
+
+
+@pytest.mark.parametrize("improve", [True, False])
+@pytest.mark.parametrize(
+    ("first", "method"), [("greedy-edge", "greedy edge"), ("curve", "space-filling curve")]
+)
+def test_the_first_tour_may_come_from_a_construction(first: str, method: str, improve: bool) -> None:
+    stop = grn.MaxIterations(5)
+    result = grn.solve(random_instance(30), first=first, improve=improve, stop=stop)
+    check(result)
+    assert result.method == method
+    assert result.notes == []
+    assert "network" not in result.timings
+
+
+def test_the_first_tour_may_be_asked_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("georoutenet.solver.stages.NETWORK", 60)
+    result = grn.solve(random_instance(61), stop=grn.MaxIterations(5), first="network")
+    assert result.edges is not None
+    assert result.notes == []
+
+
+def test_no_time_for_greedy_edge_is_said() -> None:
+    result = grn.solve_many([random_instance(30), random_instance(30)], first="greedy-edge", max_seconds=0)[0]
+    check(result)
+    assert result.method == "space-filling curve"
+    assert sum("no time for greedy edge" in note for note in result.notes) == 1
+
+
+def test_warming_up_loads_what_solve_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    grn.warm_up(device="cpu")
+    monkeypatch.setattr("georoutenet.policy.weights.load_policy", None)  # it is kept
+    check(grn.solve(random_instance(20), stop=grn.MaxIterations(1), device="cpu"))
+    grn.warm_up(None, device="cpu")
+    with pytest.raises(InputError, match="no weights 'georoutenet-7'"):
+        grn.warm_up("georoutenet-7")
+
+
+@pytest.mark.parametrize("where", ["stages.load", "stages.neural_tours", "network.likely_edges"])
 def test_ctrl_c_in_the_network_returns_a_tour(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

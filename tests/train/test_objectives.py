@@ -196,8 +196,8 @@ def test_single_candidate_is_mcs_without_scale() -> None:
 
 def test_gradient_with_respect_to_scores_matches_the_literal_algorithm() -> None:
     """Algorithm 1 from scores to loss, both ways, gradients with respect to the scores included."""
-    from georoutenet.decode import replay
     from georoutenet.decode.costs import tour_costs
+    from georoutenet.decode.replay import replay
 
     generator = torch.Generator().manual_seed(5)
     batch, size, n = 3, 3, 6

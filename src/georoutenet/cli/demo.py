@@ -26,10 +26,10 @@ def demo(
         from georoutenet.examples import thousand_cities, us_capitals
         from georoutenet.problem.tour import gap
         from georoutenet.solver.api import solve
-        from georoutenet.solver.stages import preload
+        from georoutenet.solver.stages import warm_up
         from georoutenet.stop import AnyOf, MaxTime, NoImprovement
 
-        preload()
+        warm_up()
 
     table = Table(title="A first tour by the network, then local search", box=box.SIMPLE)
     table.caption = "gap: above the best tour known (Concorde, LKH)"

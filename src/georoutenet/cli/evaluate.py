@@ -30,37 +30,35 @@ def evaluate(
         typer.Option(
             "--decoder",
             help="greedy, beam or sample, or several, as in greedy,beam-100,beam-1000-views-8-improve-0.1; "
-            "solve --no-improve does beam-1000-views-8-dominance-length-60 (on a CPU up to 100 cities).",
+            "solve --no-improve does beam-1000-views-8-dominance-length-60 (on a CPU up to 100 cities). "
+            "The five options below go with a decoder's name alone.",
         ),
     ] = "greedy",
     beam_width: Annotated[
-        int, typer.Option("--beam-width", min=1, help="Beams or samples per instance, all views together.")
-    ] = 1000,
+        int | None,
+        typer.Option("--beam-width", help="Beams or samples per instance, all views together; default 1000."),
+    ] = None,
     views: Annotated[
-        int, typer.Option("--views", min=1, help="Rotated and reflected copies that share the width.")
-    ] = 1,
+        int | None,
+        typer.Option("--views", help="Rotated and reflected copies that share the width; default 1."),
+    ] = None,
     finalists: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--finalists",
-            min=0,
             help="A quarter of the beams looks at all views; so many of them, the best, share the rest.",
         ),
-    ] = 0,
+    ] = None,
     dominance: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--dominance", help="Of beams that visited the same cities and end alike, keep the shortest."
         ),
-    ] = False,
+    ] = None,
     length_weight: Annotated[
-        float,
-        typer.Option(
-            "--length-weight",
-            min=0.0,
-            help="Rank beams by log-probability less so much times their length.",
-        ),
-    ] = 0.0,
+        float | None,
+        typer.Option("--length-weight", help="Rank beams by log-probability less this times their length."),
+    ] = None,
     improve: Annotated[
         float, typer.Option("--improve", min=0.0, help="Seconds of local search per instance after decoding.")
     ] = 0.0,
@@ -107,16 +105,17 @@ def evaluate(
     from georoutenet.io.datasets import dataset, parse_sets
     from georoutenet.policy.weights import load_policy
 
-    others: dict[str, Any] = {
+    of_decoder = {
         "width": beam_width,
         "views": views,
         "finalists": finalists,
         "dominance": dominance,
         "length_weight": length_weight,
     }
-    others |= {"improve": improve, "statistics": statistics}
-    others |= {"candidates": candidates, "limit": limit, "batch": batch, "precision": precision, "seed": seed}
-    settings = [parse_decoder(each.strip(), **others) for each in decoder.split(",")]
+    of_decoder = {name: value for name, value in of_decoder.items() if value is not None}
+    others: dict[str, Any] = {"improve": improve, "statistics": statistics, "seed": seed}
+    others |= {"candidates": candidates, "limit": limit, "batch": batch, "precision": precision}
+    settings = [parse_decoder(each.strip(), alone=of_decoder, **others) for each in decoder.split(",")]
     tasks = [(name, each) for name in parse_sets(sets) for each in settings]
     as_file = out is not None and bool(out.suffix) and not out.is_dir()
     if out is not None and as_file:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
+from georoutenet.solver.options import HELP, SolveOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 
     from georoutenet.problem.instance import Instance
     from georoutenet.solver.result import Result
-    from georoutenet.solver.stages import Options
     from georoutenet.stop import Progress as Steps
+
+
+def _option(name: str, *flags: str) -> Any:
+    """An option of ``solve``, with the help that Python shows."""
+    return typer.Option(*flags, help=HELP[name])
 
 
 def register(app: typer.Typer) -> None:
@@ -47,46 +52,32 @@ def solve(
     output: Annotated[
         str | None, typer.Option(help="Write the tour: .tour, .csv, .json or .geojson (from lat,lon).")
     ] = None,
-    decoder: Annotated[
-        str | None, typer.Option(help="greedy, sample or beam. Default: beam to 300 cities, then greedy.")
-    ] = None,
-    beam_width: Annotated[
-        int | None, typer.Option(help="Beams or samples in all, shared by the views. Default: 1000.")
-    ] = None,
-    views: Annotated[
-        int | None, typer.Option(help="Rotated and reflected views of each instance. Default: by size.")
-    ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Time limit per file, not counting the start of the program.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of sampling and local search.")] = 0,
-    improve: Annotated[
-        bool, typer.Option("--improve/--no-improve", help="Local search, or the network's tour as it is.")
-    ] = True,
-    weights: Annotated[str, typer.Option(help="Packaged weights, or a file.")] = "georoutenet",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    start: Annotated[int | None, typer.Option(help="First city, counting from 0.")] = None,
-    end: Annotated[int | None, typer.Option(help="Last city, counting from 0.")] = None,
-    open_path: Annotated[
-        bool, typer.Option("--open", help="A path: the way back to the first city does not count.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Files searched at a time. Default: one per core.")
-    ] = None,
+    weights: Annotated[str, _option("weights")] = "georoutenet",
+    decoder: Annotated[str | None, _option("decoder")] = None,
+    beam_width: Annotated[int | None, _option("beam_width")] = None,
+    views: Annotated[int | None, _option("views")] = None,
+    first: Annotated[str, _option("first")] = "auto",
+    improve: Annotated[bool, _option("improve", "--improve/--no-improve")] = True,
+    max_seconds: Annotated[float | None, _option("max_seconds")] = None,
+    seed: Annotated[int, _option("seed")] = 0,
+    device: Annotated[str, _option("device")] = "auto",
+    start: Annotated[int | None, _option("start")] = None,
+    end: Annotated[int | None, _option("end")] = None,
+    open_path: Annotated[bool, _option("closed", "--open")] = False,
+    workers: Annotated[int | None, _option("workers")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, tours included.")] = False,
 ) -> None:
     """Find a short tour through the cities of each file; several files give a table."""
-    from georoutenet.solver.stages import Options
-
     targets = {"--plot": plot, "--plot-progress": plot_progress, "--output": output}
     _check_targets(targets, len(files))
     if probabilities and plot is None:
         raise InputError("--probabilities is about a picture; name one with --plot")
-    options = Options(
+    options = SolveOptions(
         weights=weights,
         decoder=decoder,
         beam_width=beam_width,
         views=views,
+        first=first,
         improve=improve,
         max_seconds=max_seconds,
         seed=seed,
@@ -94,11 +85,14 @@ def solve(
         start=start,
         end=end,
         closed=not open_path,
+        workers=workers,
     )
+    if len(files) == 1:
+        options.check_one_thread()
     failed: list[tuple[str, str]] = []
     instances = _read(files, matrix, targets, failed)
     results: list[tuple[str, Result]] = []
-    for file, result in _solve(instances, options, workers, failed):
+    for file, result in _solve(instances, options, failed):
         try:
             _write(result, targets, probabilities)
         except GeoRouteNetError as error:
@@ -165,8 +159,7 @@ def _read(
 
 def _solve(
     instances: list[tuple[str, Instance]],
-    options: Options,
-    workers: int | None,
+    options: SolveOptions,
     failed: list[tuple[str, str]],
 ) -> Iterator[tuple[str, Result]]:
     """Results as they are ready, while the terminal shows how far the work is."""
@@ -178,12 +171,12 @@ def _solve(
         return
     with _Display(console, instances) as display:
         from georoutenet.solver.api import solve_all
-        from georoutenet.solver.stages import preload
+        from georoutenet.solver.stages import warm_up
 
         if options.max_seconds is not None or several:
-            preload(options.device)
+            warm_up(weights=None, device=options.device)
         shown = replace(options, progress=display.show if console.is_terminal else None)
-        for k, result in solve_all([instance for _, instance in instances], shown, workers):
+        for k, result in solve_all([instance for _, instance in instances], shown):
             file = instances[k][0]
             display.advance()
             if isinstance(result, GeoRouteNetError):

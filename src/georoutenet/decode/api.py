@@ -9,11 +9,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from georoutenet.decode.beam_task import BeamTask, prepare_beam
-from georoutenet.decode.common import FLOOR, Backend, City, Decoded, Task, choose_backend, prepare, whole
+from georoutenet.decode.common import FLOOR, Backend, City, Decoded, Task, choose_backend, prepare
 from georoutenet.decode.costs import as_costs
 from georoutenet.decode.randomness import check_seed
 from georoutenet.decode.replay import replay
 from georoutenet.decode.sparse import check_fallback
+from georoutenet.errors import whole
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import Instance
 

@@ -33,10 +33,10 @@ class Decoded:
         """The first tour of each instance, ``(B, n)``: the cheapest where lengths are known."""
         return self.tours[:, 0]
 
-    def to(self, device: torch.device) -> Decoded:
+    def to(self, device: torch.device) -> Self:
         """The same result on another device."""
-        moved = (None if part is None else part.to(device) for part in vars(self).values())
-        return Decoded(*moved)  # type: ignore[arg-type]
+        parts = {name: part.to(device) for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return replace(self, **parts)
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,3 @@ def _cities(city: City, name: str, batch: int, n: int, device: torch.device) -> 
     if bool(((given < 0) | (given >= n)).any()):
         raise InputError(f"{name} must be a city from 0 to {n - 1}, got {city!r}")
     return given.to(torch.int64).reshape(-1).expand(batch).contiguous()
-
-
-def whole(name: str, value: int, *, least: int = 1) -> int:
-    """``value`` as an int of at least ``least``."""
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)

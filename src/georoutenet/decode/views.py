@@ -1,34 +1,34 @@
-"""Views: the same instance seen rotated and reflected, each decoded on its own, the best tour kept.
+"""The decode loop: views of each instance are scored and decoded, and the cheapest tour is kept.
 
-The network is not invariant to rotation, so views give it several opinions of one instance, and a total beam
-width spread over views finds more than the same width spent on one. Costs always come from the original
-instance.
+Views are the instance rotated and reflected. The network is not invariant to rotation, so views give it
+several opinions of one instance, and a total beam width spread over views finds more than the same width
+spent on one. Costs always come from the original instance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from georoutenet.clock import now
 from georoutenet.decode.api import greedy, sample, search
 from georoutenet.decode.beam_task import cheapest, prepare_beam, stacked
-from georoutenet.decode.common import Backend, City, Decoded, prepare, whole
+from georoutenet.decode.common import City, Decoded, prepare
 from georoutenet.decode.costs import Costs, as_costs
-from georoutenet.errors import InputError
+from georoutenet.decode.decoding import RECOMMENDED, Decoding
+from georoutenet.errors import InputError, whole
 from georoutenet.model.scores import Scores
-from georoutenet.problem.instance import Instance
+from georoutenet.problem.instance import Instance, fill_square
 
 ScoreFunction = Callable[[Tensor], Scores]
 """Coordinates ``(V, n, 2)`` float32 in the unit square -> scores of ``V`` instances: a policy, for one."""
-Decoder = Literal["greedy", "sample", "beam"]
-RECOMMENDED: dict[str, Any] = {"views": 8, "width": 1000, "dominance": True, "length_weight": 60.0}
-"""Settings of ``solve_views`` for a good tour, chosen on val50 and diag100: see ``docs/decoding.md``."""
 
 
 def view_matrices(count: int, seed: int) -> Tensor:
@@ -60,18 +60,11 @@ def make_views(coordinates: Tensor | ArrayLike, count: int, seed: int = 0) -> Te
 
 
 def _seen(points: Tensor, matrices: Tensor) -> Tensor:
-    """Float64 ``points (..., n, 2)`` turned by ``matrices (..., 2, 2)`` and made to fill the unit square."""
+    """Float64 ``points (..., n, 2)`` rotated by ``matrices (..., 2, 2)`` and made to fill the unit square."""
     # About the center, so that far-away coordinates do not lose digits in the rotation.
     centered = points - points.mean(dim=-2, keepdim=True)
-    turned = (centered[..., None, :] * matrices[..., None, :, :]).sum(dim=-1)
-    return fill_square(turned)
-
-
-def fill_square(points: Tensor) -> Tensor:
-    """`georoutenet.problem.instance.normalize` of tensors ``(..., n, 2)``."""
-    shifted = points - points.amin(dim=-2, keepdim=True)
-    span = shifted.amax(dim=(-2, -1), keepdim=True)
-    return shifted / torch.where(span > 0, span, 1.0)
+    rotated = (centered[..., None, :] * matrices[..., None, :, :]).sum(dim=-1)
+    return fill_square(rotated)
 
 
 def shares(total: int, views: int) -> list[int]:
@@ -80,114 +73,157 @@ def shares(total: int, views: int) -> list[int]:
     return [total // views + (view < total % views) for view in range(views)]
 
 
+def looks(decoding: Decoding) -> tuple[list[int], list[int]]:
+    """The widths of the views in the first look at all of them, and those of the finalists after it."""
+    if decoding.decoder == "greedy":
+        return [1] * decoding.views, []
+    if not decoding.finalists:
+        return shares(decoding.width, decoding.views), []
+    first = max(decoding.width // 4, decoding.views)
+    return shares(first, decoding.views), shares(decoding.width - first, decoding.finalists)
+
+
+@dataclass(frozen=True)
+class DecodedViews(Decoded):
+    """The cheapest tours over the views, and how far the loop came."""
+
+    views: int = 0
+    """Views that were looked at; of a beam narrower than its views, fewer than asked for."""
+    complete: bool = True
+    """Whether time sufficed for all views and finalists."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the loop."""
+
+
 @torch.no_grad()
-def solve_views(
+def decode_views(
     score: ScoreFunction,
-    coordinates: Tensor | ArrayLike | None = None,
+    problems: Tensor | ArrayLike | Sequence[Instance],
+    decoding: Decoding | str = RECOMMENDED,
     *,
-    instances: Sequence[Instance] | None = None,
-    views: int = 8,
-    decoder: Decoder = "beam",
-    width: int = 1000,
-    seed: int = 0,
-    batch: int = 128,
-    device: torch.device | str = "cpu",
-    dominance: bool = False,
-    temperature: float = 1.0,
-    length_weight: float = 0.0,
     start: City = None,
     end: City = None,
     closed: bool = True,
-    finalists: int = 0,
     keep: int = 1,
-    backend: Backend = "auto",
-) -> Decoded:
-    """Decode ``views`` views of each instance and return its ``keep`` cheapest tours, ``(B, keep, n)``.
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    batch: int = 128,
+    together: int | None = None,
+    remaining: Callable[[], float] = lambda: math.inf,
+    inputs: Tensor | None = None,
+) -> DecodedViews:
+    """Score and decode the views of each instance; its ``keep`` cheapest tours, ``(B, keep, n)``.
 
-    ``coordinates (B, n, 2)`` or ``instances`` (all of one size) give the problem and the cost. For beam and
-    sampling ``width`` is the total number of beams or samples of an instance, shared by its views (fewer
-    views than ``views`` where ``width`` is smaller); greedy decodes one tour per view. ``batch`` views go
-    through the network at a time, on ``device``.
+    ``problems`` are coordinates ``(B, n, 2)`` or instances of one size, and the cost is theirs. ``score``
+    gives the scores of at most ``batch`` views at a time, which are on ``device``; candidate lists and
+    precision are its business. ``inputs (B, n, 2)`` take the place of a single view, where the network is to
+    see the instances as they are.
 
-    With ``finalists`` the views of a beam get only a quarter of the width (a beam each at least), and so many
-    of them, those that found the shortest tours, go through the network once more and share the rest; a tour
-    may then be found twice.
+    With finalists the views of a beam get only a quarter of the width (a beam each at least); those that
+    found the shortest tours are scored once more and share the rest. A tour may then be found twice.
+
+    All views go through together, or at most ``together`` at a time. Between two such rounds the loop
+    looks at the clock: it begins another one while ``remaining()`` seconds suffice for it. The first round is
+    always finished, and Ctrl-C after it ends the loop with what there is.
     """
-    if decoder not in get_args(Decoder):
-        raise InputError(f"unknown decoder {decoder!r}; allowed: {', '.join(get_args(Decoder))}")
-    views, width, keep, batch = (
-        whole(name, value)
-        for name, value in (("views", views), ("width", width), ("keep", keep), ("batch", batch))
-    )
-    costs = _costs(coordinates, instances, closed, torch.device(device))
-    count = len(costs.coordinates)
+    decoding = decoding if isinstance(decoding, Decoding) else Decoding.parse(decoding)
+    keep, batch = whole("keep", keep), whole("batch", batch)
+    costs = _costs(problems, closed, torch.device(device))
+    count, views = len(costs.coordinates), decoding.views
+    if inputs is not None and views > 1:
+        raise InputError(f"inputs take the place of a single view; {views} views are asked for")
     matrices = view_matrices(views, seed).to(costs.coordinates.device)
-    finalists = whole("finalists", finalists, least=0) if decoder == "beam" else 0
-    reserved = width - max(width // 4, min(views, width)) if 0 < finalists < views else 0
-    widths = [1] * views if decoder == "greedy" else shares(width - reserved, views)
 
-    def decode(instance: Tensor, view: Tensor, share: int, first: int) -> Decoded:
-        """One network call: pairs of instance and view, all of one share of the width."""
+    def decode(instance: Tensor, view: Tensor, share: int, offset: int) -> Decoded:
+        """One call of the network: pairs of instance and view, all with one share of the width."""
         own = costs.selected(instance.tolist())
-        scores = score(_seen(own.coordinates, matrices[view]).float())
-        fixed = {"start": _selected(start, instance), "end": _selected(end, instance)}
-        if decoder == "beam":
+        seen = _seen(own.coordinates, matrices[view]) if inputs is None else inputs[instance]
+        scores = score(seen.float())
+        fixed: dict[str, Any] = {"start": _selected(start, instance), "end": _selected(end, instance)}
+        fixed["coordinates"] = own.coordinates
+        if decoding.decoder == "beam":
             task = prepare_beam(
-                prepare(scores, temperature=temperature, coordinates=own.coordinates, **fixed),
+                prepare(scores, **fixed),
                 own,
                 width=share,
                 keep=keep,
-                dominance=dominance,
-                length_weight=length_weight,
+                dominance=decoding.dominance,
+                length_weight=decoding.length_weight,
             )
-            return search(task, backend)
-        where: dict[str, Any] = {"coordinates": own.coordinates, "backend": backend, **fixed}
-        if decoder == "greedy":
-            found = greedy(scores, **where)
+            return search(task, "auto")
+        if decoding.decoder == "greedy":
+            found = greedy(scores, log_probabilities=False, **fixed)
         else:
-            found = sample(scores, share, seed=seed + first, temperature=temperature, **where)
-        return cheapest(found.tours, found.log_probabilities, own, keep)
+            found = sample(scores, share, seed=seed + offset, log_probabilities=False, **fixed)
+        return cheapest(found.tours, None, own, keep)
 
-    def sweep(chosen: Tensor, shares_of_chosen: list[int]) -> list[Decoded]:
-        """Decode these views of each instance ``(B, V)``, each with its share, wider ones first."""
-        parts = []
-        for share in sorted(set(shares_of_chosen), reverse=True):
-            view = chosen[:, [place for place, one in enumerate(shares_of_chosen) if one == share]]
-            instance = torch.arange(count).repeat_interleave(view.shape[1])
-            view = view.flatten()
-            found = [
-                decode(instance[low : low + batch], view[low : low + batch], share, low)
-                for low in range(0, len(instance), batch)
-            ]
-            parts.append(_grouped(stacked(found), count))
-        return parts
+    def look(chosen: Tensor, share: int, offset: int) -> Decoded:
+        """Decode these views of each instance ``(B, V)``: the tours ``(B, V * keep, n)``."""
+        instance = torch.arange(count).repeat_interleave(chosen.shape[1])
+        view = chosen.flatten()
+        parts = [
+            decode(instance[low : low + batch], view[low : low + batch], share, offset + low)
+            for low in range(0, len(view), batch)
+        ]
+        return _grouped(stacked(parts), count)
 
-    parts = sweep(torch.arange(len(widths)).expand(count, -1), widths)
-    if reserved:
-        counts = [widths.count(share) for share in sorted(set(widths), reverse=True)]
-        best = [_lengths_by_view(part, count) for part, count in zip(parts, counts, strict=True)]
-        order = torch.sort(torch.cat(best, dim=1), dim=1, stable=True).indices.cpu()
-        last = shares(reserved, finalists)
-        parts += sweep(order[:, : len(last)], last)
-    return _best(parts, keep)
+    first, last = looks(decoding)
+    done: list[tuple[int, Decoded]] = []  # views and their tours, round by round
+
+    def rounds() -> Iterator[tuple[Tensor, int]]:
+        """Views of each instance ``(B, V)`` and the width of each: all of them, then the finalists."""
+        every = torch.arange(len(first)).expand(count, -1)
+        for places in _rounds(first, together):
+            yield every[:, places], first[places.start]
+        if last:
+            best = torch.cat([_lengths_by_view(part, views) for views, part in done], dim=1)
+            order = torch.sort(best, dim=1, stable=True).indices.cpu()
+            for places in _rounds(last, together):
+                yield order[:, places], last[places.start]
+
+    began, beams, offset, complete, interrupted = now(), 0, 0, True, False
+    try:
+        for chosen, share in rounds():
+            width = share * chosen.shape[1]
+            if done:
+                wider = max(1.0, width * len(done) / beams)
+                if wider * (now() - began) / len(done) > remaining():
+                    complete = False
+                    break
+            done.append((chosen.shape[1], look(chosen, share, offset)))
+            beams, offset = beams + width, offset + chosen.shape[1]
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        complete, interrupted = False, True
+    best = _best([part for _, part in done], keep)
+    return DecodedViews(
+        best.tours, best.log_probabilities, best.lengths, min(offset, len(first)), complete, interrupted
+    )
 
 
-def _costs(
-    coordinates: Tensor | ArrayLike | None,
-    instances: Sequence[Instance] | None,
-    closed: bool,
-    device: torch.device,
-) -> Costs:
-    if coordinates is not None:
-        given = torch.as_tensor(coordinates)
-        if given.dim() != 3 or given.shape[2] != 2:
-            raise InputError(f"coordinates must have shape (B, n, 2), got {tuple(given.shape)}")
-        count, n = given.shape[0], given.shape[1]
-    elif instances:
-        count, n = len(instances), instances[0].n
+def _rounds(widths: list[int], together: int | None) -> Iterator[slice]:
+    """Neighboring views of one width, at most ``together`` of them; the wider ones come first."""
+    low = 0
+    while low < len(widths):
+        high = low + widths[low:].count(widths[low])
+        high = high if together is None else min(high, low + together)
+        yield slice(low, high)
+        low = high
+
+
+def _costs(problems: Tensor | ArrayLike | Sequence[Instance], closed: bool, device: torch.device) -> Costs:
+    if isinstance(problems, Sequence) and problems and isinstance(problems[0], Instance):
+        instances = list[Instance](problems)  # type: ignore[arg-type]
+        costs = as_costs(len(instances), instances[0].n, device, instances=instances, closed=closed)
     else:
-        raise InputError("give coordinates (B, n, 2) or a list of instances")
-    costs = as_costs(count, n, device, coordinates=coordinates, instances=instances, closed=closed)
+        given = torch.as_tensor(problems)
+        if given.dim() != 3 or given.shape[2] != 2:
+            raise InputError(
+                f"problems must be coordinates of shape (B, n, 2) or a list of instances, "
+                f"got the shape {tuple(given.shape)}"
+            )
+        costs = as_costs(given.shape[0], given.shape[1], device, coordinates=given, closed=closed)
     assert costs is not None
     return costs
 
@@ -200,12 +236,11 @@ def _selected(city: City, instance: Tensor) -> City:
 
 def _grouped(decoded: Decoded, count: int) -> Decoded:
     """Results of ``B * V`` views as those of ``B`` instances."""
-    assert decoded.log_probabilities is not None
     assert decoded.lengths is not None
-    n = decoded.tours.shape[2]
+    chances, n = decoded.log_probabilities, decoded.tours.shape[2]
     return Decoded(
         decoded.tours.reshape(count, -1, n),
-        decoded.log_probabilities.reshape(count, -1),
+        None if chances is None else chances.reshape(count, -1),
         decoded.lengths.reshape(count, -1),
     )
 
@@ -218,10 +253,12 @@ def _lengths_by_view(decoded: Decoded, views: int) -> Tensor:
 
 def _best(parts: list[Decoded], keep: int) -> Decoded:
     """The cheapest of all tours found; equal ones in the order of the views."""
-    tours, chances, lengths = (
-        torch.cat([getattr(part, name) for part in parts], dim=1)
+    joined = {
+        name: torch.cat([getattr(part, name) for part in parts], dim=1)
         for name in ("tours", "log_probabilities", "lengths")
-    )
-    order = torch.sort(lengths, dim=1, stable=True).indices[:, :keep]
+        if getattr(parts[0], name) is not None
+    }
+    order = torch.sort(joined["lengths"], dim=1, stable=True).indices[:, :keep]
     rows = torch.arange(len(order), device=order.device)[:, None]
-    return Decoded(tours[rows, order], chances[rows, order], lengths[rows, order])
+    chosen = {name: part[rows, order] for name, part in joined.items()}
+    return Decoded(chosen["tours"], chosen.get("log_probabilities"), chosen["lengths"])

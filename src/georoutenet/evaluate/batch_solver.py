@@ -14,12 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from georoutenet.decode import beam, greedy, sample, solve_views
-from georoutenet.decode.beam_task import cheapest
-from georoutenet.decode.costs import as_costs
+from georoutenet.decode import decode_views
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.evaluate.references import has_references, load_references
-from georoutenet.evaluate.settings import PRECISIONS, Settings
+from georoutenet.evaluate.settings import Settings
 from georoutenet.io.datasets import Dataset
 from georoutenet.model.scores import Scores
 from georoutenet.policy.policy import Policy
@@ -121,7 +119,7 @@ class BatchSolver:
         self, policy: Policy, settings: Settings, device: torch.device, memory: Memory | None = None
     ) -> None:
         policy.statistics = settings.statistics
-        policy.compute_dtype = PRECISIONS[settings.precision]
+        policy.compute_dtype = torch.bfloat16 if settings.decoding.precision == "bfloat16" else None
         self.policy, self.settings, self.device, self.memory = policy, settings, device, memory
         self.network_seconds = 0.0
         self.saved_seconds = 0.0
@@ -158,43 +156,22 @@ class BatchSolver:
         seconds = end - begin + self.saved_seconds
         return Solved(tours, seconds, self.network_seconds, end - decoded if self.settings.improve else 0.0)
 
-    @torch.no_grad()
     def _decode(self, instances: list[Instance]) -> NDArray[np.int64]:
-        settings = self.settings
-        if settings.views > 1:
-            found = solve_views(
-                self._score,
-                instances=instances,
-                views=settings.views,
-                decoder=settings.decoder,  # type: ignore[arg-type]  # checked by Settings
-                width=settings.width,
-                finalists=settings.finalists,
-                dominance=settings.dominance,
-                length_weight=settings.length_weight,
-                seed=settings.seed,
-                device=self.device,
-            )
-            return found.best().cpu().numpy()
-        # Random instances lie in the unit square and are taken as drawn; others are moved into it.
-        inputs = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
-        coordinates = torch.from_numpy(np.stack(inputs)).float().to(self.device)
-        scores = self._score(coordinates)
-        if settings.decoder == "greedy":
-            tours = greedy(scores, coordinates=coordinates, log_probabilities=False).best()
-        elif settings.decoder == "beam":
-            tours = beam(
-                scores,
-                settings.width,
-                instances=instances,
-                dominance=settings.dominance,
-                length_weight=settings.length_weight,
-            ).best()
-        else:
-            where, seed = coordinates, settings.seed
-            drawn = sample(scores, settings.width, seed=seed, coordinates=where, log_probabilities=False)
-            costs = as_costs(len(instances), scores.n, self.device, instances=instances)
-            tours = cheapest(drawn.tours, None, costs, 1).best()
-        return tours.cpu().numpy()
+        decoding, inputs = self.settings.decoding, None
+        if decoding.views == 1:
+            # Random instances lie in the unit square and are taken as drawn; others are moved into it.
+            seen = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
+            inputs = torch.from_numpy(np.stack(seen)).float().to(self.device)
+        found = decode_views(
+            self._score,
+            instances,
+            decoding,
+            seed=self.settings.seed,
+            device=self.device,
+            batch=BATCH if inputs is None else len(instances),
+            inputs=inputs,
+        )
+        return found.best().cpu().numpy()
 
     def _score(self, coordinates: Tensor) -> Scores:
         key = b"" if self.memory is None else self._key(coordinates)
@@ -204,7 +181,7 @@ class BatchSolver:
         else:
             self._wait()
             begin = time.perf_counter()
-            scores = self.policy(coordinates, candidates=self.settings.candidates)
+            scores = self.policy(coordinates, candidates=self.settings.decoding.candidates)
             self._wait()
             seconds = time.perf_counter() - begin
             if self.memory is not None:
@@ -214,8 +191,8 @@ class BatchSolver:
 
     def _key(self, coordinates: Tensor) -> bytes:
         """What the scores depend on, besides the weights."""
-        settings = self.settings
-        others = (tuple(coordinates.shape), settings.candidates, settings.precision, settings.statistics)
+        of_scores = (self.settings.decoding.scores_label, self.settings.statistics)
+        others = (tuple(coordinates.shape), *of_scores)
         return hashlib.sha256(repr(others).encode() + coordinates.cpu().numpy().tobytes()).digest()
 
     def _wait(self) -> None:

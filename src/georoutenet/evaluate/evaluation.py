@@ -23,7 +23,7 @@ from georoutenet.evaluate.batch_solver import (
     count_of,
 )
 from georoutenet.evaluate.results import PartialResults, Results, Row, read_results
-from georoutenet.evaluate.settings import Settings
+from georoutenet.evaluate.settings import Settings, header_of, parse_decoder
 from georoutenet.evaluate.statistics import Interval, bootstrap_mean
 from georoutenet.io.datasets import Dataset, dataset
 from georoutenet.io.provenance import commit, device_name, today
@@ -64,7 +64,7 @@ def evaluate(
     weights: str | Path,
     set_name: str,
     path: str | Path,
-    settings: Settings | None = None,
+    settings: Settings | str = "greedy",
     *,
     device: str = "auto",
     policy: Policy | None = None,
@@ -72,13 +72,15 @@ def evaluate(
     progress: Progress | None = None,
     memory: Memory | None = None,
 ) -> Results:
-    """Solve the instances of a set and write their results to ``path``; ``policy`` are the loaded weights,
-    ``memory`` may hold scores of theirs from another decoder.
+    """Solve the instances of a set and write their results to ``path``.
+
+    ``settings`` may be a decoder's label; ``policy`` are the loaded weights, and ``memory`` may hold scores
+    of theirs from another decoder.
 
     Rows are appended to ``path.partial`` batch by batch; the same call goes on after the last whole batch.
     A finished file with the same settings is read and returned. Compilation is not measured.
     """
-    settings = settings or Settings()
+    settings = parse_decoder(settings) if isinstance(settings, str) else settings
     data = dataset(set_name)
     place = choose_device(device)
     header = result_header(weights, data, settings, place)
@@ -154,17 +156,8 @@ def result_header(
         "set": data.name,
         "instances": f"{count_of(data, settings.limit)} of {data.count}",
         "inputs": inputs(data, settings),
-        "decoder": settings.decoder,
-        "width": "" if settings.decoder == "greedy" else str(settings.width),
-        "views": str(settings.views),
-        "finalists": str(settings.finalists or ""),
-        "dominance": "yes" if settings.dominance else "",
-        "length_weight": f"{settings.length_weight:g}" if settings.length_weight else "",
-        "improve": f"{settings.improve:g}" if settings.improve else "",
-        "seed": str(settings.seed),
+        **header_of(settings),
         "statistics": settings.statistics if config.encoder == "nar4tsp" else "",
-        "candidates": "" if settings.candidates is None else str(settings.candidates),
-        "precision": settings.precision,
         "batch": str(batch_size(data, settings)),
         "device": device_name(device),
         "threads": str(torch.get_num_threads()),
@@ -177,7 +170,7 @@ def result_header(
 
 def inputs(data: Dataset, settings: Settings) -> str:
     """What the network sees."""
-    if settings.views > 1:
+    if settings.decoding.views > 1:
         return "each view fills the unit square"
     return "as drawn" if data.is_random else "normalized to the unit square"
 

@@ -52,7 +52,7 @@ def solve_again(results: Results, name: str, *, weights: str | Path | None = Non
     problems = Problems(dataset(header["set"]), None)
     index = _index(problems, name)
     low, high = index, index + 1
-    if settings.statistics == "batch" or settings.decoder == "sample":
+    if settings.statistics == "batch" or settings.decoding.decoder == "sample":
         batches = consecutive(problems.sizes, settings.batch or 1)
         low, high = next((low, high) for low, high in batches if low <= index < high)
     cpu = torch.device("cpu")

@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.problem.matrix import checked_matrix
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Float = NDArray[np.float64]
 
 
@@ -254,3 +257,10 @@ def normalize(coordinates: Float) -> Float:
     shifted = coordinates - coordinates.min(axis=-2, keepdims=True)
     span = shifted.max(axis=(-2, -1), keepdims=True)
     return np.divide(shifted, span, out=np.zeros_like(shifted), where=span > 0)
+
+
+def fill_square(points: Tensor) -> Tensor:
+    """``normalize`` of tensors ``(..., n, 2)``, on their device."""
+    shifted = points - points.amin(dim=-2, keepdim=True)
+    span = shifted.amax(dim=(-2, -1), keepdim=True)
+    return shifted / span.masked_fill(span == 0, 1.0)

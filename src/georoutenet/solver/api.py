@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,40 +18,25 @@ from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.io.files import read_instance
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import check_tour
+from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
 from georoutenet.solver.result import Result
-from georoutenet.solver.stages import Group, Options, Report
-from georoutenet.stop import Stop
-
-if TYPE_CHECKING:
-    from georoutenet.policy.policy import Policy
+from georoutenet.solver.stages import Group
 
 Problem = Instance | ArrayLike | str | os.PathLike[str]
 
 
+@takes_options
 def solve(
-    problem: Problem,
-    *,
-    weights: str | Path | Policy = "georoutenet",
-    decoder: str | None = None,
-    beam_width: int | None = None,
-    views: int | None = None,
-    improve: bool = True,
-    max_seconds: float | None = None,
-    stop: Stop | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    start: int | None = None,
-    end: int | None = None,
-    closed: bool = True,
-    initial_tour: ArrayLike | None = None,
-    progress: Report | None = None,
+    problem: Problem, *, initial_tour: ArrayLike | None = None, **options: Unpack[SolveKeywords]
 ) -> Result:
     """A short, valid tour through ``problem``: coordinates ``(n, 2)``, an ``Instance`` or a file's path.
 
     The tour is decoded from the scores of ``weights`` (packaged by name, a file, or a ``Policy``) by
     ``decoder`` (``beam``, ``sample`` or ``greedy``) with ``beam_width`` beams or samples shared by ``views``,
     then shortened by local search unless ``improve=False``. What is not given is chosen by size (see
-    ``georoutenet.solver.network.make_plan``). ``initial_tour`` takes the place of network and decoder.
+    ``georoutenet.solver.network.choose_decoding``). A decoder written in full, such as
+    ``beam-1000-views-32-dominance-length-60`` (or a ``Decoding``), says all of that at once.
+    ``first`` names another source of the first tour, and ``initial_tour`` is one.
 
     ``max_seconds`` counts from the call and includes everything; ``stop`` is any stopping criterion, for
     example ``AnyOf(MaxTime(2), NoImprovement(1000))``. Where time is too short for the network, the first
@@ -61,66 +45,33 @@ def solve(
     ``start`` and ``end`` fix the first and the last city; ``closed=False`` asks for a path.
     The result is the same for the same seed, machine and options unless a time limit ends the search.
     """
-    options = Options(
-        weights=weights,
-        decoder=decoder,
-        beam_width=beam_width,
-        views=views,
-        improve=improve,
-        stop=stop,
-        max_seconds=max_seconds,
-        seed=seed,
-        device=device,
-        start=start,
-        end=end,
-        closed=closed,
-        progress=progress,
-    )
+    checked = read_options("solve", options)
+    checked.check_one_thread()
+    if initial_tour is not None and checked.first != "auto":
+        raise InputError(f"give initial_tour or first={checked.first!r}, not both")
     began = now()
     instance = as_instance(problem)
     tours = None if initial_tour is None else [check_tour(initial_tour, instance.n)]
-    group = Group([instance], options, began, tours)
+    group = Group([instance], checked, began, tours)
     group.first_tours()
     return group.finish(0)
 
 
-class SolveOptions(TypedDict, total=False):
-    """The options of ``solve_many``; see ``solve``."""
-
-    weights: str | Path | Policy
-    decoder: str | None
-    beam_width: int | None
-    views: int | None
-    improve: bool
-    max_seconds: float | None
-    stop: Stop | None
-    seed: int
-    device: str
-    start: int | None
-    end: int | None
-    closed: bool
-    progress: Report | None
-
-
-def solve_many(
-    problems: Sequence[Problem], *, workers: int | None = None, **options: Unpack[SolveOptions]
-) -> list[Result]:
+@takes_options
+def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) -> list[Result]:
     """Results of many problems of any sizes, in the order given; those of one size share network calls.
 
-    Options are those of ``solve`` and hold for each problem. The local searches run side by side in
-    ``workers`` threads, by default as many as there are cores, and ``progress`` is called from them. Without
-    time limits the results do not depend on ``workers``. ``max_seconds`` is for each problem: its share of
-    the network's time, then its own search, so all take about
-    ``max_seconds * len(problems) / workers``. After Ctrl-C the problems not yet reached have the tour they
-    had by then, or a constructed one, and ``interrupted`` set.
+    Options are those of ``solve`` and hold for each problem, but ``workers`` counts problems: the local
+    searches run side by side in that many threads, one each, by default as many as there are cores, and
+    ``progress`` is called from them. Without time limits the results do not depend on ``workers``.
+    ``max_seconds`` is for each problem: its share of the network's time, then its own search, so all take
+    about ``max_seconds * len(problems) / workers``. After Ctrl-C the problems not yet reached have the tour
+    they had by then, or a constructed one, and ``interrupted`` set.
     """
-    try:
-        checked = Options(**options)
-    except TypeError as error:
-        raise InputError(f"solve_many does not take these options: {error}") from None
+    checked = read_options("solve_many", options)
     instances = [as_instance(problem) for problem in problems]
     results: dict[int, Result] = {}
-    for k, result in solve_all(instances, checked, workers):
+    for k, result in solve_all(instances, checked):
         if isinstance(result, GeoRouteNetError):
             raise result
         results[k] = result
@@ -128,14 +79,12 @@ def solve_many(
 
 
 def solve_all(
-    instances: Sequence[Instance], options: Options, workers: int | None = None
+    instances: Sequence[Instance], options: SolveOptions
 ) -> Iterator[tuple[int, Result | GeoRouteNetError]]:
     """Positions and results as they are ready: first tours size by size, then searches side by side.
 
     Where a size cannot be solved as asked, its positions come with the error.
     """
-    if workers is not None and (isinstance(workers, bool) or int(workers) != workers or workers < 1):
-        raise InputError(f"workers must be a whole number of at least 1, got {workers!r}")
     cancel = threading.Event()
     sizes: dict[int, list[int]] = {}
     for k, instance in enumerate(instances):
@@ -150,7 +99,7 @@ def solve_all(
         else:
             jobs += [(k, group, own) for own, k in enumerate(positions)]
     jobs.sort(key=lambda job: job[0], reverse=True)
-    count = min(workers or available_cores(), len(jobs))
+    count = min(options.workers or available_cores(), len(jobs))
     if count <= 1 or not options.improve:
         for k, group, own in reversed(jobs):
             yield k, group.finish(own)

@@ -8,28 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.files import write_tour
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, gap
+from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.stop import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PathLike = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class EdgeProbabilities:
-    """The network's most probable next cities of each city, without regard to where a tour has been."""
-
-    neighbors: NDArray[np.int32]  # (n, K)
-    probabilities: NDArray[np.float32]  # (n, K)
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class Result:
     closed: bool = True
     """Whether the way back to the first city counts."""
     method: str = ""
-    """How the first tour was made, for example ``georoutenet-50, beam 1000, 4 views``."""
+    """How the first tour was made, for example ``georoutenet-50, beam-1000-views-4``."""
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds: ``load`` (imports, weights, compiled code), ``network``, ``decode`` (or ``construct``),
     ``improve``, and the ``total`` since the call. Where something had to be compiled also ``compile``, which

@@ -9,35 +9,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.clock import compiled_seconds, now, watch_compiler
+from georoutenet.decode.decoding import Decoding
 from georoutenet.device import choose_device
-from georoutenet.errors import InputError
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import space_filling_curve
+from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.solver.network import (
     NETWORK,
-    Plan,
     check_memory,
+    choose_decoding,
     load,
-    make_plan,
     neural_tours,
     score_edges,
+    seconds_per_view,
 )
-from georoutenet.solver.result import EdgeProbabilities, Result
+from georoutenet.solver.options import SolveOptions
+from georoutenet.solver.result import Result
 from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
-
-if TYPE_CHECKING:
-    from georoutenet.policy.policy import Policy
-
-Report = Callable[[str, Progress], None]
-"""Called with the name of the stage and where it stands; lengths are infinite before the first tour."""
 
 IMPORT = {"torch": 1.1, "numba": 0.5}
 """Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
@@ -47,47 +42,6 @@ PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
 MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of ``solve``, checked."""
-
-    weights: str | Path | Policy = "georoutenet"
-    decoder: str | None = None
-    beam_width: int | None = None
-    views: int | None = None
-    improve: bool = True
-    max_seconds: float | None = None
-    stop: Stop | None = None
-    seed: int = 0
-    device: str = "auto"
-    start: int | None = None
-    end: int | None = None
-    closed: bool = True
-    progress: Report | None = None
-
-    def __post_init__(self) -> None:
-        limit = self.max_seconds
-        if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
-            raise InputError(f"max_seconds must be a number >= 0, got {limit!r}")
-        if self.stop is not None and not hasattr(self.stop, "budget"):
-            raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {self.stop!r}")
-        if limit is not None and self.stop is not None:
-            raise InputError("give max_seconds or stop, not both; AnyOf(MaxTime(2), ...) combines criteria")
-        if isinstance(self.seed, bool) or int(self.seed) != self.seed or self.seed < 0:
-            raise InputError(f"seed must be a whole number >= 0, got {self.seed!r}")
-        self.plan(4)
-
-    def plan(self, n: int, device: str = "cpu") -> Plan:
-        return make_plan(
-            n,
-            decoder=self.decoder,
-            beam_width=self.beam_width,
-            views=self.views,
-            improve=self.improve,
-            device=device,
-        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +75,7 @@ class Group:
     def __init__(
         self,
         instances: list[Instance],
-        options: Options,
+        options: SolveOptions,
         began: float,
         tours: list[Tour] | None = None,
         cancel: threading.Event | None = None,
@@ -141,11 +95,12 @@ class Group:
 
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
-        if self.tours is None and self.n > 3 and not self.cancel.is_set():
+        asked = self.options.first in ("auto", "network")
+        if self.tours is None and self.n > 3 and asked and not self.cancel.is_set():
             try:
-                plan = self._plan()
-                if plan is not None:
-                    self._decode(plan)
+                decoding = self._decoding()
+                if decoding is not None:
+                    self._decode(decoding)
             except KeyboardInterrupt:
                 self.cancel.set()
         if self.tours is None:
@@ -174,32 +129,31 @@ class Group:
 
     # -- the stages --------------------------------------------------------------------------------------
 
-    def _plan(self) -> Plan | None:
+    def _decoding(self) -> Decoding | None:
         """What to ask the network, or None where it is not to be asked."""
         options = self.options
-        if self.n > NETWORK and options.decoder is None and options.improve:
+        by_size = options.first == "auto" and options.decoder is None and options.improve
+        if self.n > NETWORK and by_size:
             self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
             return None
-        if not self._affordable(options.plan(self.n)):
+        if not self._affordable(choose_decoding(self.n, options)):
             return None
         self._report("load")
         began = now()
         device = str(choose_device(options.device))
-        plan = options.plan(self.n, device)
         policy = options.weights
         if isinstance(policy, (str, Path)):
             self.method = f"{Path(policy).stem}, "
             policy = load(policy, device)
-        else:
-            plan = replace(plan, device=str(policy.device))
-        check_memory(plan)
+        decoding = choose_decoding(self.n, options, str(policy.device))
+        check_memory(self.n, decoding, str(policy.device))
         self.policy = policy
         if device == "cpu" or options.improve:
             _load_compiled(self.ends, self.n)
         self.timings["load"] = (now() - began) / self.count
-        return plan if self._affordable(plan) else None
+        return decoding if self._affordable(decoding) else None
 
-    def _affordable(self, plan: Plan) -> bool:
+    def _affordable(self, decoding: Decoding) -> bool:
         """Whether loading, and twice the time of one view, fit into what is left.
 
         Before a local search, loading has to fit three times: where files come slowly it would take the
@@ -210,20 +164,20 @@ class Group:
             return True
         load_first = sum(IMPORT[name] for name in IMPORT if name not in sys.modules)
         load_first *= 3 if self.options.improve else 1
-        if load_first / self.count + 2 * plan.seconds <= left:
+        if load_first / self.count + 2 * seconds_per_view(self.n, decoding) <= left:
             return True
         self.method = ""
         self.notes.append("the time limit left no room for the network; the first tour was constructed")
         return False
 
-    def _decode(self, plan: Plan) -> None:
+    def _decode(self, decoding: Decoding) -> None:
         self._report("network")
         reserve = 0.5 if self.options.improve else 0.9
         until = self._elapsed() + reserve * self._remaining()
         found = neural_tours(
             self.policy,
             self.instances,
-            plan,
+            decoding,
             self.ends,
             seed=self.options.seed,
             remaining=lambda: (until - self._elapsed()) * self.count,
@@ -233,9 +187,10 @@ class Group:
         if found.interrupted:
             self.cancel.set()
         self.tours, self.edges = list(found.tours), found.edges
-        self.method += str(replace(plan, views=found.views))
-        if found.views < plan.views and not found.interrupted:
-            self.notes.append(f"time for {found.views} of {plan.views} views")
+        self.method += str(found.decoding)
+        if not found.complete and not found.interrupted:
+            finals = " and no more for all finalists" if decoding.finalists else ""
+            self.notes.append(f"time for {found.decoding.views} of {decoding.views} views{finals}")
 
     def _construct_all(self) -> None:
         began = now()
@@ -247,7 +202,10 @@ class Group:
         if self.n <= 3:
             return np.arange(self.n)
         cost = MARGIN * PER_CITY["greedy edge"] * self.n + _numba_import()
-        if self.cancel.is_set() or cost > self._remaining():
+        curve = self.options.first == "curve"
+        if curve or self.cancel.is_set() or cost > self._remaining():
+            if self.options.first == "greedy-edge" and self.method != "space-filling curve":
+                self.notes.append("there was no time for greedy edge; the first tour follows a curve")
             self.method = "space-filling curve"
             return space_filling_curve(instance.coordinates)
         watch_compiler()
@@ -348,13 +306,20 @@ class Group:
         return lambda step: report("improve", replace(step, seconds=step.seconds + offset))
 
 
-def preload(device: str = "auto") -> None:
-    """Import and compile now what ``solve`` would otherwise load within its time limit."""
+def warm_up(weights: str | Path | None = "georoutenet", *, device: str = "auto") -> None:
+    """Load now what the first ``solve`` would load within its time limit: torch, weights, compiled code.
+
+    Where ``solve`` has never run, the code is compiled, which may take a minute. ``weights=None`` leaves the
+    weights out.
+    """
     _load_compiled(Ends(1), 1)
-    if choose_device(device).type == "cpu":
+    place = choose_device(device)
+    if place.type == "cpu":
         from georoutenet.decode import compile_decoders
 
         compile_decoders()
+    if weights is not None:
+        load(weights, str(place))
 
 
 def _numba_import() -> float:

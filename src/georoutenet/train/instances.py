@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode.randomness import mix
-from georoutenet.decode.views import fill_square
 from georoutenet.errors import InputError
+from georoutenet.problem.instance import fill_square
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit number
 

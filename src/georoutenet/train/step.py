@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from georoutenet.decode import greedy, replay, rollout, sample
+from georoutenet.decode import greedy, rollout, sample
 from georoutenet.decode.costs import tour_costs
+from georoutenet.decode.replay import replay
 from georoutenet.kernels.streams import postponing
 from georoutenet.model.scores import Scores
 from georoutenet.train import adam
