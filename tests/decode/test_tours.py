@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 from georoutenet.decode import greedy, rollout, sample
-from georoutenet.decode.reference import draw, lanes
+from georoutenet.decode.reference import draw
 from georoutenet.decode.replay import replay
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
@@ -150,6 +150,8 @@ def test_exponentials_are_exact_to_the_last_bits() -> None:
     row = np.array([[[-np.inf, -1e30, 0.0, 9.0]]], dtype=np.float32)
     exponentials(row, 0, 0, 0.0, out, 0, scratch)
     np.testing.assert_allclose(out[0], [np.exp(-700), np.exp(-700), 1.0, 1.0], rtol=5e-16)
+    exponentials(row, 0, 0, float(np.float32(-1e30)), out, 0, scratch)
+    assert (out == 1.0).all()  # all at the floor are equal
 
 
 def test_row_top_orders_floats() -> None:
@@ -229,28 +231,62 @@ def test_not_a_number_is_an_error(sign: float) -> None:
 
 def test_draw_never_takes_a_forbidden_city_even_at_the_top_of_the_range() -> None:
     rows = torch.tensor([[0.0, 1.0, -torch.inf], [-torch.inf, 0.0, -torch.inf]])
-    targets = torch.tensor([[0, 1, 2], [5, 16, 31]])
-    assert draw(rows, lanes(targets), torch.tensor([1 - 2.0**-52] * 2, dtype=torch.float64)).tolist() == [
-        1,
-        1,
-    ]
-    assert draw(rows, lanes(targets), torch.zeros(2, dtype=torch.float64)).tolist() == [0, 1]
+    assert draw(rows, torch.tensor([1 - 2.0**-52] * 2, dtype=torch.float64)).tolist() == [1, 1]
+    assert draw(rows, torch.zeros(2, dtype=torch.float64)).tolist() == [0, 1]
 
 
-def test_a_draw_that_rounding_left_open_is_walked_city_by_city() -> None:
-    from georoutenet.decode.cpu.tours import _walk
+def test_draws_pass_the_open_cities_in_their_order() -> None:
+    from georoutenet.decode.cpu.tours import BLOCK, _passed, _running_sums
 
-    words = np.array([0b1011 | 1 << 16 | 1 << 17], np.uint64)
-    weights = np.array([1.0, 0.0, 9.0, 1.0, *[9.0] * 12, 1.0, 1.0], np.float32)
-    found = [_walk(weights, 0, 18, words, 0, share) for share in (0.0, 0.3, 0.6, 0.99, 1.0)]
-    assert found == [0, 16, 17, 3, 3]
+    n = 3 * BLOCK
+    generator = np.random.default_rng(1)
+    weights, mask = np.zeros((2, n)), np.zeros((1, n))
+    weights[1, : n - 5], mask[0] = generator.random(n - 5), generator.random(n) < 0.4
+    weights[1, [3, 20]] = 0.0  # open and of no weight: never drawn
+    mask[0, [3, 20]] = 1
+    mask[0, BLOCK : 2 * BLOCK - 1] = 0
+    sums = np.empty(3)
+    total = _running_sums(weights, 1, mask, sums)
+    running = (weights[1] * mask[0]).cumsum()
+    assert total == pytest.approx(running[-1], rel=1e-15)
+    for share in [0.0, *generator.random(300), 1 - 2.0**-52]:
+        city = _passed(weights, 1, mask, sums, share * total)
+        assert mask[0, city] == 1
+        assert weights[1, city] > 0
+        assert city == np.argmax(running > share * total) or share > 0.999
+    sums[2] += 1e-12  # as if rounding had left a target above the last city
+    assert _passed(weights, 1, mask, sums, total + 5e-13) == np.flatnonzero(weights[1] * mask[0])[-1]
 
 
-def test_draws_pass_the_cities_lane_by_lane() -> None:
-    rows = torch.zeros(1, 5)
-    targets = torch.tensor([[0, 1, 16, 17, 32]])
-    found = [int(draw(rows, lanes(targets), torch.tensor([(k + 0.5) / 5])).item()) for k in range(5)]
-    assert [int(targets[0, column]) for column in found] == [0, 16, 32, 1, 17]
+@pytest.mark.parametrize("n", [1, 5, 16, 17, 33, 101])
+def test_first_largest_is_the_arg_max_of_what_is_open(n: int) -> None:
+    from georoutenet.decode.cpu.math import first_largest
+
+    generator = np.random.default_rng(n)
+    for trial in range(40):
+        scores = generator.normal(size=n) if trial % 2 else generator.integers(-3, 4, n)
+        allowed = generator.random(n) < generator.choice([0.1, 0.5, 1.0])
+        allowed[int(generator.integers(n))] = True
+        wanted = np.where(allowed, scores, -np.inf).argmax()
+        rows = np.stack([scores, -scores])[None].astype(np.float32)
+        assert first_largest(rows.view(np.int32), 0, 0, allowed[None].astype(np.uint8)) == wanted
+
+
+def test_first_largest_takes_the_lowest_of_equals() -> None:
+    from georoutenet.decode.cpu.math import first_largest
+
+    values = np.array([[[-np.inf, -1.0, -0.0, 0.0, 2.5, 2.5, -1e31, np.inf, -1e30]]], np.float32)
+    for allowed, wanted in [
+        ({0, 1}, 1),
+        ({2, 3}, 2),
+        ({1, 3}, 3),
+        ({4, 5}, 4),
+        ({7, 1}, 7),
+        ({6, 8}, 6),  # below the floor, so equal to it
+        ({0, 6, 8}, 0),
+    ]:
+        mask = np.array([[j in allowed for j in range(9)]], np.uint8)
+        assert first_largest(values.view(np.int32), 0, 0, mask) == wanted
 
 
 def test_rollout_is_samples_then_greedy() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from georoutenet.decode.beam_task import BeamTask, cheapest, stacked
 from georoutenet.decode.common import FLOOR, Decoded, Task
-from georoutenet.decode.randomness import LANES, tour_keys, uniforms
+from georoutenet.decode.randomness import tour_keys, uniforms
 from georoutenet.decode.sparse import fallback_cities, pair_scores
 
 
@@ -59,7 +59,6 @@ def construct(task: Task, tours_per_instance: int, seed: int | None) -> Decoded:
     every = torch.arange(len(instance), device=device)
     if seed is not None:
         keys = tour_keys(seed, batch, tours_per_instance, device).reshape(-1)
-        order = lanes(torch.arange(n, device=device)[None]).expand(len(instance), n)
     tours = torch.empty(len(instance), n, dtype=torch.int64, device=device)
     log_probability = torch.zeros(len(instance), device=device)
     for step in range(n):
@@ -71,9 +70,7 @@ def construct(task: Task, tours_per_instance: int, seed: int | None) -> Decoded:
                 allowed[every[end >= 0], end[end >= 0]] = True
             targets, rows = choices(task, instance, tours[:, step - 1], allowed)
             normalizer = log_normalizer(rows)
-            if seed is not None and task.neighbors is not None:
-                order = lanes(targets)
-        column = rows.argmax(dim=1) if seed is None else draw(rows, order, uniforms(keys, step))
+        column = rows.argmax(dim=1) if seed is None else draw(rows, uniforms(keys, step))
         city = targets[every, column]
         tours[:, step] = city
         allowed[every, city] = False
@@ -82,19 +79,13 @@ def construct(task: Task, tours_per_instance: int, seed: int | None) -> Decoded:
     return Decoded(tours.reshape(*shape, n), log_probability.reshape(shape))
 
 
-def lanes(targets: Tensor) -> Tensor:
-    """Columns ``(R, C)`` in the order of a draw: their cities lane by lane, 0, 16, 32, ..., 1, 17, ..."""
-    return torch.argsort(targets % LANES * (int(targets.max()) + 1) + targets, dim=1)
-
-
-def draw(rows: Tensor, order: Tensor, uniform: Tensor) -> Tensor:
+def draw(rows: Tensor, uniform: Tensor) -> Tensor:
     """The column where the running sum of probabilities passes ``uniform``; -inf entries never win."""
     weights = (rows.double() - rows.double().amax(dim=1, keepdim=True)).exp()
-    running = weights.gather(1, order).cumsum(dim=1)
+    running = weights.cumsum(dim=1)
     target = uniform[:, None] * running[:, -1:]
     # The first place with running > target; it has positive weight because the sum rose there.
-    place = (running <= target).sum(dim=1, keepdim=True).clamp(max=rows.shape[1] - 1)
-    return order.gather(1, place)[:, 0]
+    return (running <= target).sum(dim=1).clamp(max=rows.shape[1] - 1)
 
 
 def greedy(task: Task) -> Decoded:

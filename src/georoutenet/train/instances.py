@@ -13,11 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from georoutenet.decode.randomness import mix
+from georoutenet.decode.randomness import GOLDEN, mix
 from georoutenet.errors import InputError
 from georoutenet.problem.instance import fill_square
-
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit number
 
 Draw = Callable[[int], Tensor]
 """``draw(count)``: the next ``count`` uniform numbers of every instance, ``(batch, count)``."""
@@ -25,7 +23,7 @@ Draw = Callable[[int], Tensor]
 
 def step_seed(seed: int, step: Tensor, purpose: int) -> Tensor:
     """The seed of one purpose in one step, a one-element int64 tensor on the device of ``step``."""
-    spread = (seed * _GOLDEN + (1 << 63)) % (1 << 64) - (1 << 63)  # runs of neighboring seeds stay apart
+    spread = (seed * GOLDEN + (1 << 63)) % (1 << 64) - (1 << 63)  # runs of neighboring seeds stay apart
     return mix(mix(step + spread) + purpose).reshape(1)
 
 
@@ -33,7 +31,7 @@ def uniforms(seed: Tensor, batch: int, count: int, *, first: int = 0, skip: int 
     """Float32 numbers in [0, 1), ``(batch, count)``: row ``b`` belongs to instance ``first + b``."""
     instance = torch.arange(first + 1, first + batch + 1, device=seed.device)[:, None]
     number = torch.arange(skip + 1, skip + count + 1, device=seed.device)
-    golden = _GOLDEN + (seed & 0)  # a tensor: the compiler would fold the number into 32-bit index arithmetic
+    golden = GOLDEN + (seed & 0)  # a tensor: the compiler would fold the number into 32-bit index arithmetic
     bits = mix(mix(seed + instance * golden) + number * golden)
     return ((bits >> 40) & 0xFFFFFF).float() * 2.0**-24
 

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, uint64
 
 from georoutenet.decode.beam_task import BeamTask, stacked
 from georoutenet.decode.common import Decoded
-from georoutenet.decode.cpu.children import LOW, by_child, children, packed, unpacked
+from georoutenet.decode.cpu.children import LOW, by_child, children, packed, undominated, unpacked
 from georoutenet.decode.cpu.math import (
     LANES,
     LOWEST,
@@ -32,6 +31,7 @@ from georoutenet.decode.cpu.math import (
 )
 from georoutenet.decode.cpu.threads import in_ranges
 from georoutenet.errors import InputError
+from georoutenet.jit import njit
 
 
 class Tables(NamedTuple):
@@ -51,7 +51,7 @@ class Partial(NamedTuple):
     mask: Any  # (W, padded) uint8: 1 where a city may come next
     first: Any  # (W,) int32, or -1 where it does not matter
     length: Any  # (W,) float64
-    visited: Any  # (W,) uint64: sum of the hashes of the visited cities
+    visited: Any  # (W,) int64: sum of the hashes of the visited cities
 
 
 class Trail(NamedTuple):
@@ -61,7 +61,7 @@ class Trail(NamedTuple):
     cities: Any  # (n, W) int32
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _normalizers(alive: int, city: Any, logits: Any, weights: Any, tops: Any, mask: Any, out: Any) -> None:
     """Logs of the denominators of Eq. masked_transition, rounded to float32."""
     spare = np.zeros((1, weights.shape[1]))
@@ -69,21 +69,21 @@ def _normalizers(alive: int, city: Any, logits: Any, weights: Any, tops: Any, ma
         i = city[w]
         top, total = tops[i], masked_sum(weights, i, mask, w)
         if not total > TINY:
-            top = exact_weights(logits, i, mask, w, spare)
+            top = exact_weights(logits, i, mask, w, spare, 0)
             total = masked_sum(spare, 0, mask, w)
         out[w] = np.float32(top + math.log(total))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
     """Sort and exponentiate every row; False when a logit is not a number."""
     n = logits.shape[0]
     scores = logits.reshape(1, n, n)
     bits = scores.view(np.int32)
     keys, scratch = np.empty(n, np.uint64), np.empty(n)
+    if has_nan(logits.reshape(-1)):
+        return False
     for i in range(n):
-        if has_nan(logits[i]):
-            return False
         for j in range(n):
             keys[j] = packed(values[i, j], j)
         keys.sort()
@@ -95,55 +95,7 @@ def _fill_tables(logits: Any, values: Any, tables: Tables) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
-def _undominated(
-    keys: Any,
-    count: int,
-    width: int,
-    city: Any,
-    now: Partial,
-    distances: Any,
-    kept: Any,
-) -> Any:
-    """Write to ``kept`` the children (of sorted ``keys``) that stand for their state.
-
-    Returns how many there are, and whether the walk met one state more than the beam can hold. A state is
-    known by a 64-bit hash: the sum of a hash of each visited city, mixed with first and last city.
-    """
-    n = distances.shape[0]
-    size = 16
-    while size < 2 * width:
-        size *= 2
-    wrap = uint64(size - 1)
-    table = np.full(size, -1, np.int32)  # open addressing: hash -> slot of ``kept``
-    states = np.empty(width, np.uint64)
-    totals = np.empty(width)
-    slots = 0
-    for k in range(count):
-        child = int(keys[k] & LOW)
-        parent, j = child // n, child % n
-        ends = (uint64(now.first[parent] + 1) << uint64(32)) | uint64(j + 1)
-        state = mix(now.visited[parent] + mix(uint64(j + 1)) + mix(ends))
-        total = now.length[parent] + distances[city[parent], j]
-        place = state & wrap
-        while table[place] >= 0 and states[table[place]] != state:
-            place = (place + uint64(1)) & wrap
-        slot = table[place]
-        if slot < 0:
-            if slots == width:
-                return slots, True
-            table[place] = slots
-            states[slots] = state
-            totals[slots] = total
-            kept[slots] = keys[k]
-            slots += 1
-        elif total < totals[slot]:
-            totals[slot] = total
-            kept[slot] = keys[k]
-    return slots, False
-
-
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def begin_cities(start: Any, width: int) -> Any:
     """The most probable start cities in ascending order."""
     keys = np.empty(start.shape[0], np.uint64)
@@ -156,7 +108,7 @@ def begin_cities(start: Any, width: int) -> Any:
     return np.sort(keys[: min(count, width)] & LOW)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: Trail) -> int:
     """The first step: a partial tour for each start city; how many there are."""
     n = start.shape[0]
@@ -174,11 +126,11 @@ def _begin(start: Any, end: int, width: int, closed: bool, now: Partial, trail: 
             now.mask[w, end] = 0
         now.first[w] = city if closed else -1
         now.length[w] = 0.0
-        now.visited[w] = mix(uint64(city + 1))
+        now.visited[w] = mix(city + 1)
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _search(
     start: Any,
     end: int,
@@ -210,7 +162,11 @@ def _search(
                 by_child(keys, count, alive, n, chosen)
                 break
             keys[:count].sort()
-            slots, full = _undominated(keys, count, width, city, now, distances, kept)
+            totals = np.empty(count)
+            for k in range(count):
+                parent, j = divmod(np.int64(keys[k] & LOW), n)
+                totals[k] = now.length[parent] + distances[city[parent], j]
+            slots, full = undominated(keys, totals, n, now.first, now.visited, kept)
             if full or count < wanted:
                 count = slots
                 by_child(kept, count, alive, n, chosen)
@@ -234,13 +190,13 @@ def _search(
             if dominance:
                 following.first[w] = now.first[parent]
                 following.length[w] = now.length[parent] + distances[i, j]
-                following.visited[w] = now.visited[parent] + mix(uint64(j + 1))
+                following.visited[w] = now.visited[parent] + mix(j + 1)
         alive = count
         now, following = following, now
     return alive, now.rank[:alive], now.chance[:alive]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def read_back(trail: Trail, w: int, tour: Any) -> None:
     """Write the tour that ends as the ``w``-th one."""
     for step in range(tour.shape[0] - 1, -1, -1):
@@ -248,7 +204,7 @@ def read_back(trail: Trail, w: int, tour: Any) -> None:
         w = trail.parents[step, w]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _lengths(trail: Trail, alive: int, points: Any, distances: Any, closed: bool) -> Any:
     """Lengths of the full tours, edge by edge as ``Costs.lengths`` adds them."""
     n = trail.cities.shape[0]
@@ -294,7 +250,7 @@ def _partial(width: int, padded: int) -> Partial:
         np.empty((width, padded), np.uint8),
         np.empty(width, np.int32),
         np.empty(width),
-        np.empty(width, np.uint64),
+        np.empty(width, np.int64),
     )
 
 

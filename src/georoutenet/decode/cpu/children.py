@@ -1,4 +1,4 @@
-"""The best children of a beam, as integer keys.
+"""The best children of a beam, as integer keys, and those that stand for their state.
 
 A child is one 64-bit key, (score, parent, city), so that one integer order decides everything, ties included.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from georoutenet.decode.cpu.math import mix
+from georoutenet.jit import njit
 
 LOW = uint64(0xFFFFFFFF)
 """The part of a key that holds the child's number, ``parent * n + city``."""
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def packed(score: Any, child: int) -> Any:
     """A key whose ascending order is descending score, then ascending child number."""
     bits = np.float32(score).view(np.uint32)
@@ -23,7 +26,7 @@ def packed(score: Any, child: int) -> Any:
     return (uint64(high) << uint64(32)) | uint64(child)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def select(keys: Any, count: int, wanted: int) -> None:
     """Move the ``wanted`` smallest of the first ``count`` keys to the front, in any order."""
     low, high = 0, count - 1
@@ -48,7 +51,7 @@ def select(keys: Any, count: int, wanted: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def unpacked(key: Any) -> Any:
     """Score and child number of a key."""
     high = np.uint32(key >> uint64(32))
@@ -56,7 +59,7 @@ def unpacked(key: Any) -> Any:
     return np.uint32(bits).view(np.float32), int(key & LOW)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def children(
     alive: int,
     rank: Any,
@@ -108,7 +111,7 @@ def children(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def by_child(keys: Any, count: int, alive: int, n: int, sorted_keys: Any) -> None:
     """Keys in the order of their child numbers: counted by parent, then by insertion within a parent."""
     place = np.zeros(alive + 1, np.int32)
@@ -125,3 +128,36 @@ def by_child(keys: Any, count: int, alive: int, n: int, sorted_keys: Any) -> Non
             sorted_keys[at] = sorted_keys[at - 1]
             at -= 1
         sorted_keys[at] = keys[k]
+
+
+@njit(nogil=True)
+def undominated(keys: Any, totals: Any, n: int, first: Any, visited: Any, kept: Any) -> Any:
+    """Write to ``kept`` the children (of sorted ``keys``) that stand for their state, the shortest ones.
+
+    Returns how many there are, and whether the walk met one state more than ``kept`` can hold. A state is
+    known by a 64-bit hash: the sum of a hash of each visited city, mixed with first and last city.
+    """
+    width = kept.shape[0]
+    size = 16
+    while size < 2 * width:
+        size *= 2
+    table = np.full(size, -1, np.int32)  # open addressing: hash -> slot of ``kept``
+    states, shortest = np.empty(width, np.int64), np.empty(width)
+    slots = 0
+    for k in range(totals.shape[0]):
+        parent, j = divmod(np.int64(keys[k] & LOW), n)
+        ends = (np.int64(first[parent] + 1) << 32) | (j + 1)
+        state = mix(visited[parent] + mix(j + 1) + mix(ends))
+        place = state & (size - 1)
+        while table[place] >= 0 and states[table[place]] != state:
+            place = (place + 1) & (size - 1)
+        slot = table[place]
+        if slot < 0:
+            if slots == width:
+                return slots, True
+            table[place] = slots
+            states[slots], shortest[slots], kept[slots] = state, totals[k], keys[k]
+            slots += 1
+        elif totals[k] < shortest[slot]:
+            shortest[slot], kept[slot] = totals[k], keys[k]
+    return slots, False

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, uint64
 
 from georoutenet.decode.cpu.math import mix
+from georoutenet.jit import njit
 
 ASKED = 1 << 14
 """How many unknown pairs are collected at most before they are scored."""
@@ -49,18 +49,18 @@ def roomy(pairs: Pairs) -> Pairs:
     return roomy(larger)
 
 
-@njit(cache=True, nogil=True)
-def place_of(pairs: Pairs, key: int) -> Any:
+@njit(nogil=True)
+def place_of(pairs: Pairs, key: int) -> int:
     """Where a pair is, or where it would be put."""
-    wrap = uint64(pairs.keys.shape[0] - 1)
-    place = mix(uint64(key)) & wrap
+    wrap = pairs.keys.shape[0] - 1
+    place = mix(key) & wrap
     while pairs.keys[place] >= 0 and pairs.keys[place] != key:
-        place = (place + uint64(1)) & wrap
+        place = (place + 1) & wrap
     return place
 
 
-@njit(cache=True, nogil=True)
-def ask(pairs: Pairs, key: int) -> Any:
+@njit(nogil=True)
+def ask(pairs: Pairs, key: int) -> int:
     """The place of a pair; a new one is entered and asked for, and -1 returned when that has to wait."""
     place = place_of(pairs, key)
     if pairs.keys[place] < 0:
@@ -70,10 +70,10 @@ def ask(pairs: Pairs, key: int) -> Any:
         pairs.asked[pairs.counts[1]] = place
         pairs.counts[0] += 1
         pairs.counts[1] += 1
-    return np.int64(place)
+    return place
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _copy(pairs: Pairs, larger: Pairs) -> None:
     for old in range(pairs.keys.shape[0]):
         if pairs.keys[old] >= 0:

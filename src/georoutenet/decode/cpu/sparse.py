@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 
 from georoutenet.decode.common import Decoded, Task
 from georoutenet.decode.cpu.math import LOWEST, tour_key, uniform
 from georoutenet.decode.cpu.threads import in_ranges
-from georoutenet.decode.randomness import LANES
 from georoutenet.decode.sparse import fallback_size, pair_scores
 from georoutenet.errors import InputError
+from georoutenet.jit import njit
 
 PER_CELL = 2.0
 """Cities in a cell of the grid, on average."""
@@ -49,14 +48,14 @@ class Progress(NamedTuple):
     waiting: Any  # (T,) int64: how many of them there are; 0 while a tour does not wait
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cell(x: float, y: float, corner: Any, side: float, cells: int) -> Any:
     column = min(max(int((x - corner[0]) / side), 0), cells - 1)
     row = min(max(int((y - corner[1]) / side), 0), cells - 1)
     return row, column
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill_grid(grid: Grid, tours_per_instance: int) -> None:
     batch, n = grid.points.shape[0], grid.points.shape[1]
     cells = grid.cells
@@ -80,7 +79,7 @@ def _fill_grid(grid: Grid, tours_per_instance: int) -> None:
             grid.counts[other] = grid.counts[tour]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _remove(grid: Grid, b: int, tour: int, city: int) -> None:
     point = grid.points[b, city]
     row, column = _cell(point[0], point[1], grid.corner[b], grid.side[b], grid.cells)
@@ -94,7 +93,7 @@ def _remove(grid: Grid, b: int, tour: int, city: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _look_at(
     grid: Grid,
     b: int,
@@ -127,7 +126,7 @@ def _look_at(
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _nearest(grid: Grid, b: int, tour: int, city: int, squares: Any, cities: Any) -> int:
     """The nearest cities left in the grid, ring of cells by ring of cells; how many were found."""
     x, y = grid.points[b, city, 0], grid.points[b, city, 1]
@@ -151,8 +150,8 @@ def _nearest(grid: Grid, b: int, tour: int, city: int, squares: Any, cities: Any
     return found
 
 
-@njit(cache=True, nogil=True)
-def _choose(options: Any, logits: Any, count: int, weights: Any, greedy: bool, chance: float) -> Any:
+@njit(nogil=True)
+def _choose(logits: Any, count: int, weights: Any, greedy: bool, chance: float) -> Any:
     """Index of the chosen one of ``count`` logits, and its log-probability; -1 for NaN."""
     best = 0
     for k in range(count):
@@ -168,23 +167,16 @@ def _choose(options: Any, logits: Any, count: int, weights: Any, greedy: bool, c
         total += weights[k]
     chosen = best
     if not greedy:
-        chosen = _drawn(options, count, weights, chance * total)
+        chosen = _drawn(count, weights, chance * total)
     return chosen, np.float64(logits[chosen]) - top - math.log(total)
 
 
-@njit(cache=True, nogil=True)
-def _drawn(options: Any, count: int, weights: Any, target: float) -> int:
-    """Where the sum of the weights passes ``target``, over the cities lane by lane as in ``numba_tours``."""
-    sums = np.zeros(LANES)
+@njit(nogil=True)
+def _drawn(count: int, weights: Any, target: float) -> int:
+    """Where the sum of the weights passes ``target``, over the cities in their order."""
+    chosen, running = 0, 0.0
     for k in range(count):
-        sums[options[k] % LANES] += weights[k]
-    lane, running = 0, 0.0
-    while lane < LANES - 1 and running + sums[lane] <= target:
-        running += sums[lane]
-        lane += 1
-    chosen = 0
-    for k in range(count):
-        if options[k] % LANES == lane and weights[k] > 0.0:
+        if weights[k] > 0.0:
             chosen = k
             running += weights[k]
             if running > target:
@@ -192,7 +184,7 @@ def _drawn(options: Any, count: int, weights: Any, target: float) -> int:
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _advance(
     low: int,
     high: int,
@@ -252,7 +244,7 @@ def _advance(
                                 found += 1
                     progress.waiting[tour] = found
                     break
-            chosen, chance = _choose(options, scores, count, weights, greedy, uniform(key, step))
+            chosen, chance = _choose(scores, count, weights, greedy, uniform(key, step))
             if chosen < 0:
                 return False
             city = options[chosen]
@@ -289,7 +281,7 @@ def construct(task: Task, tours_per_instance: int, seed: int | None) -> Decoded:
         task.logits.numpy(),
         task.neighbors.numpy(),
         task.end.numpy(),
-        np.uint64((seed or 0) & ((1 << 64) - 1)),
+        seed or 0,
         seed is None,
         tours_per_instance,
         grid,

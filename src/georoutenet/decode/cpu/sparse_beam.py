@@ -14,26 +14,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, uint64
+from numba import uint64
 
 from georoutenet.decode.beam_task import BeamTask, stacked
 from georoutenet.decode.common import FLOOR, Decoded
 from georoutenet.decode.cpu.beam import Trail, begin_cities, read_back
-from georoutenet.decode.cpu.children import by_child, unpacked
+from georoutenet.decode.cpu.children import LOW, by_child, undominated, unpacked
 from georoutenet.decode.cpu.math import mix
 from georoutenet.decode.cpu.pairs import ASKED, Pairs, new_pairs, roomy
-from georoutenet.decode.cpu.sparse_children import Beams, Lists, children, edge, undominated
+from georoutenet.decode.cpu.sparse_children import Beams, Lists, children, edge
 from georoutenet.decode.cpu.threads import in_ranges
 from georoutenet.decode.sparse import fallback_size, pair_scores
 from georoutenet.device import memory_available
 from georoutenet.errors import InputError
+from georoutenet.jit import njit
 
 SCRATCH = 2**30
 """Bytes for the instances searched at once, where one alone does not take more."""
 
 
-@njit(cache=True, nogil=True)
-def _begin(start: Any, end: int, beams: Beams, trail: Trail) -> int:
+@njit(nogil=True)
+def _begin(start: Any, end: int, closed: bool, beams: Beams, trail: Trail) -> int:
     """The first step: the most probable start cities in ascending order; how many there are."""
     n = start.shape[0]
     cities = begin_cities(start, beams.rank.shape[0])
@@ -42,9 +43,9 @@ def _begin(start: Any, end: int, beams: Beams, trail: Trail) -> int:
         trail.cities[0, w] = city
         beams.rank[w] = start[city]
         beams.chance[w] = start[city]
-        beams.first[w] = city
+        beams.first[w] = city if closed else -1
         beams.length[w] = 0.0
-        beams.visited[w] = mix(uint64(city + 1))
+        beams.visited[w] = mix(city + 1)
         for word in range(beams.open.shape[1]):
             rest = min(n - word * 64, 64)
             beams.open[w, word] = ~uint64(0) >> uint64(64 - rest)
@@ -54,7 +55,7 @@ def _begin(start: Any, end: int, beams: Beams, trail: Trail) -> int:
     return cities.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _advance(
     state: Any,
     lists: Lists,
@@ -65,7 +66,6 @@ def _advance(
     end: int,
     reach: int,
     dominance: bool,
-    closed: bool,
 ) -> None:
     """Search until the tours are full or pairs are asked for; ``state`` is [step, beams, children wanted]."""
     n, width = lists.neighbors.shape[0], one.rank.shape[0]
@@ -84,7 +84,11 @@ def _advance(
                 by_child(keys, count, alive, n, chosen)
                 break
             keys[:count].sort()
-            slots, full = undominated(keys, count, width, city, now, lists, pairs, closed, kept)
+            totals = np.empty(count)
+            for k in range(count):
+                parent, j = divmod(np.int64(keys[k] & LOW), n)
+                totals[k] = now.length[parent] + edge(city[parent], j, lists, pairs)[1]
+            slots, full = undominated(keys, totals, n, now.first, now.visited, kept)
             if full or count < state[2]:
                 count = slots
                 by_child(kept, count, alive, n, chosen)
@@ -101,7 +105,7 @@ def _advance(
             following.chance[w] = now.chance[parent] + (logit - normalizer[parent])
             following.first[w] = now.first[parent]
             following.length[w] = now.length[parent] + distance
-            following.visited[w] = now.visited[parent] + mix(uint64(j + 1))
+            following.visited[w] = now.visited[parent] + mix(j + 1)
             for word in range(now.open.shape[1]):
                 following.open[w, word] = now.open[parent, word]
             following.open[w, j >> 6] ^= uint64(1) << uint64(j & 63)
@@ -125,13 +129,13 @@ class _Search:
                 np.empty(width, np.float32),
                 np.empty(width, np.int32),
                 np.empty(width),
-                np.empty(width, np.uint64),
+                np.empty(width, np.int64),
                 np.empty((width, words), np.uint64),
             )
             for _ in range(2)
         ]
         self.trail = Trail(np.zeros((n, width), np.int32), np.zeros((n, width), np.int32))
-        alive = _begin(task.start[b].numpy(), self.end, self.beams[0], self.trail)
+        alive = _begin(task.start[b].numpy(), self.end, task.closed, self.beams[0], self.trail)
         self.state = np.array([1, alive, width])
 
     @property
@@ -140,7 +144,7 @@ class _Search:
 
     def advance(self) -> None:
         self.pairs = roomy(self.pairs)
-        settings = self.end, max(1, fallback_size(self.task)), self.task.dominance, self.task.closed
+        settings = self.end, max(1, fallback_size(self.task)), self.task.dominance
         one, other = self.beams
         _advance(self.state, self.lists, self.pairs, one, other, self.trail, *settings)
 

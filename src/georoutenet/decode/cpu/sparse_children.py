@@ -6,11 +6,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
-from georoutenet.decode.cpu.children import LOW, packed, select, unpacked
-from georoutenet.decode.cpu.math import TINY, mix
+from georoutenet.decode.cpu.children import packed, select, unpacked
+from georoutenet.decode.cpu.math import TINY
 from georoutenet.decode.cpu.pairs import Pairs, ask, place_of
+from georoutenet.jit import njit
 
 _BRUIJN = 0x03F79D71B4CB0A89
 _BIT = np.zeros(64, np.int64)  # which bit is set, by the upper six bits of a product
@@ -36,18 +37,18 @@ class Beams(NamedTuple):
 
     rank: Any  # (W,) float32
     chance: Any  # (W,) float32 log-probabilities
-    first: Any  # (W,) int32
+    first: Any  # (W,) int32, or -1 where it does not matter
     length: Any  # (W,) float64; 0 without a cost
-    visited: Any  # (W,) uint64: sum of the hashes of the visited cities
+    visited: Any  # (W,) int64: sum of the hashes of the visited cities
     open: Any  # (W, words) uint64: bits of the cities that may come next
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _is_open(beams: Beams, w: int, j: int) -> bool:
     return (beams.open[w, j >> 6] >> uint64(j & 63)) & uint64(1) != uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _further(beams: Beams, w: int, i: int, points: Any, squares: Any, cities: Any) -> int:
     """The unvisited cities nearest to ``i``, or all without coordinates, ascending; how many there are."""
     found, size = 0, cities.shape[0]
@@ -79,7 +80,7 @@ def _further(beams: Beams, w: int, i: int, points: Any, squares: Any, cities: An
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _candidate_normalizer(beams: Beams, w: int, i: int, lists: Lists) -> Any:
     """Log of the denominator over the unvisited candidates, rounded to float32; whether there are any."""
     total, found, top = 0.0, False, -np.inf
@@ -101,7 +102,7 @@ def _candidate_normalizer(beams: Beams, w: int, i: int, lists: Lists) -> Any:
     return np.float32(top + math.log(total)), True
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _further_normalizer(i: int, n: int, count: int, further: Any, pairs: Pairs) -> Any:
     """The same over pairs outside the lists."""
     top = -np.inf
@@ -113,7 +114,7 @@ def _further_normalizer(i: int, n: int, count: int, further: Any, pairs: Pairs) 
     return np.float32(top + math.log(total))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _ask_further(i: int, n: int, count: int, further: Any, pairs: Pairs) -> bool:
     """Whether all pairs are known; those that are not are asked for."""
     known = True
@@ -123,7 +124,7 @@ def _ask_further(i: int, n: int, count: int, further: Any, pairs: Pairs) -> bool
     return known
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def children(
     alive: int,
     city: Any,
@@ -179,7 +180,7 @@ def children(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def edge(i: int, j: int, lists: Lists, pairs: Pairs) -> Any:
     """Logit and distance of a pair, from the list if it is there."""
     low, high = 0, lists.neighbors.shape[1]
@@ -194,46 +195,3 @@ def edge(i: int, j: int, lists: Lists, pairs: Pairs) -> Any:
         return lists.logits[i, low], lists.distances[i, low] if with_cost else 0.0
     place = place_of(pairs, i * lists.neighbors.shape[0] + j)
     return pairs.logits[place], pairs.distances[place] if with_cost else 0.0
-
-
-@njit(cache=True, nogil=True)
-def undominated(
-    keys: Any,
-    count: int,
-    width: int,
-    city: Any,
-    beams: Beams,
-    lists: Lists,
-    pairs: Pairs,
-    closed: bool,
-    kept: Any,
-) -> Any:
-    """As ``numba_beam._undominated``, with distances from the lists."""
-    n = lists.neighbors.shape[0]
-    size = 16
-    while size < 2 * width:
-        size *= 2
-    wrap = uint64(size - 1)
-    table = np.full(size, -1, np.int32)
-    states, totals = np.empty(width, np.uint64), np.empty(width)
-    slots = 0
-    for k in range(count):
-        child = int(keys[k] & LOW)
-        parent, j = child // n, child % n
-        first = beams.first[parent] if closed else -1
-        ends = (uint64(first + 1) << uint64(32)) | uint64(j + 1)
-        state = mix(beams.visited[parent] + mix(uint64(j + 1)) + mix(ends))
-        total = beams.length[parent] + edge(city[parent], j, lists, pairs)[1]
-        place = state & wrap
-        while table[place] >= 0 and states[table[place]] != state:
-            place = (place + uint64(1)) & wrap
-        slot = table[place]
-        if slot < 0:
-            if slots == width:
-                return slots, True
-            table[place] = slots
-            states[slots], totals[slots], kept[slots] = state, total, keys[k]
-            slots += 1
-        elif total < totals[slot]:
-            totals[slot], kept[slot] = total, keys[k]
-    return slots, False

@@ -9,6 +9,8 @@ from typing import TypeVar
 import numba
 import torch
 
+from georoutenet.jit import interrupts
+
 Result = TypeVar("Result")
 
 
@@ -18,9 +20,10 @@ def in_ranges(count: int, work: Callable[[int, int], Result]) -> list[Result]:
     allowed = int(vars(numba.config)["NUMBA_NUM_THREADS"])
     threads = max(1, min(torch.get_num_threads(), allowed, count))
     if threads == 1:
-        return [work(0, count)]
+        with interrupts():
+            return [work(0, count)]
     # More ranges than threads, because instances differ in cost.
     pieces = min(count, 4 * threads)
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
-    with ThreadPoolExecutor(threads) as pool:
+    with interrupts(), ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, bounds[:-1], bounds[1:]))

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from georoutenet.decode.gpu.beam_select import lanes, ordered
-from georoutenet.decode.randomness import GOLDEN, mix, signed
+from georoutenet.decode.randomness import GOLDEN, mix
 
 CHILDREN = tl.constexpr(2)  # children of a round, in blocks
 TABLE = tl.constexpr(4)  # places in the table: a third more than the states of a full beam and a round
@@ -32,7 +32,7 @@ _LAST = tl.constexpr(2**63 - 1)
 
 def city_hashes(n: int, device: torch.device) -> Tensor:
     """Random 64-bit numbers of each city as a visited, a last and a first one, int64 ``(3, n)``."""
-    return mix(torch.arange(1, 3 * n + 1, device=device) * signed(GOLDEN)).view(3, n)
+    return mix(torch.arange(1, 3 * n + 1, device=device) * GOLDEN).view(3, n)
 
 
 @triton.jit

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
+from georoutenet.decode.randomness import PHILOX_FACTORS, PHILOX_ROUNDS, PHILOX_WEYL, philox
 from georoutenet.errors import InputError
 
 MAX_CITIES = 8192  # one row of logits is one block
@@ -28,14 +29,17 @@ ROLLOUT_PURPOSE = 0
 
 _VISITED = tl.constexpr(-(2**31))  # below the key of every float
 _NEGATIVE_LN2 = tl.constexpr(-math.log(2.0))
+_FACTOR0, _FACTOR2 = tl.constexpr(PHILOX_FACTORS[0]), tl.constexpr(PHILOX_FACTORS[1])
+_WEYL0, _WEYL1 = tl.constexpr(PHILOX_WEYL[0]), tl.constexpr(PHILOX_WEYL[1])
+_ROUNDS = tl.constexpr(PHILOX_ROUNDS)
 
 
 @triton.jit
 def philox_round(
     c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor, k0: tl.tensor, k1: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    product0 = c0.to(tl.uint64) * 0xD2511F53
-    product2 = c2.to(tl.uint64) * 0xCD9E8D57
+    product0 = c0.to(tl.uint64) * _FACTOR0
+    product2 = c2.to(tl.uint64) * _FACTOR2
     # Truncation keeps the low halves. The 64-bit product is one wide multiplication, where a high and a
     # low product would be two.
     high2 = (product2 >> 32).to(tl.uint32)
@@ -47,13 +51,13 @@ def philox_round(
 def philox_words(
     key: tl.tensor, c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Philox4x32-10 of a 64-bit key and four uint32 counters of one shape: four uint32 words."""
+    """``randomness.philox`` of a 64-bit key and four uint32 counters of one shape: four uint32 words."""
     k0 = key.to(tl.uint32)
     k1 = (key >> 32).to(tl.uint32)
-    for _ in tl.static_range(10):
+    for _ in tl.static_range(_ROUNDS):
         c0, c1, c2, c3 = philox_round(c0, c1, c2, c3, k0, k1)
-        k0 = (k0.to(tl.uint64) + 0x9E3779B9).to(tl.uint32)
-        k1 = (k1.to(tl.uint64) + 0xBB67AE85).to(tl.uint32)
+        k0 = (k0.to(tl.uint64) + _WEYL0).to(tl.uint32)
+        k1 = (k1.to(tl.uint64) + _WEYL1).to(tl.uint32)
     return c0, c1, c2, c3
 
 
@@ -211,28 +215,6 @@ def rollout_reference(
         tours[..., step] = chosen[..., 0].to(dtype)
         score = logits.gather(1, chosen.expand(-1, -1, n)).float()
     return tours
-
-
-def philox(
-    key: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor | int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Philox4x32-10 of a 64-bit key and a counter of four 32-bit words: four words, held in int64 tensors."""
-    low = 0xFFFFFFFF
-    k0, k1 = key & low, (key >> 32) & low
-
-    def product(factor: int, word: Tensor) -> tuple[Tensor, Tensor]:
-        """High and low half of a 64-bit product, by halves of ``word`` to stay within int64."""
-        lower = factor * (word & 0xFFFF)
-        upper = factor * (word >> 16) + (lower >> 16)
-        return upper >> 16, ((upper & 0xFFFF) << 16) | (lower & 0xFFFF)
-
-    c3 = torch.as_tensor(c3, device=c0.device)
-    for _ in range(10):
-        high0, low0 = product(0xD2511F53, c0)
-        high2, low2 = product(0xCD9E8D57, c2)
-        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
-    return c0, c1, c2, c3
 
 
 def seed_tensor(seed: Tensor | int, device: torch.device) -> Tensor:

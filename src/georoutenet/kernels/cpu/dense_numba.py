@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, njit
+from numba import extending
 from numba.core import types
 
+from georoutenet.jit import njit
+
 # No rounding is forced on sums and products, and there are neither infinities nor what is not a number.
-FAST: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy"}
+FAST: dict[str, Any] = {"nogil": True, "fastmath": True, "error_model": "numpy"}
 INLINE: dict[str, Any] = {**FAST, "forceinline": True}
 
 ONE, HALF, LIMIT = np.float32(1), np.float32(0.5), np.float32(87)
