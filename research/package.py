@@ -1,13 +1,11 @@
 """Put trained weights into the package: a card that says where they come from and what they reach, and the
 results they reached, under the hash of the file that has the card.
 
-    python research/package.py georoutenet --weights runs/georoutenet/best.safetensors \\
-        --results evaluated/georoutenet --limited evaluated/limited --runs docs/runs/georoutenet \\
-        --description "..." --training-data "..." --selection "..."
+    python -m research.package georoutenet --weights runs/georoutenet/best.safetensors \\
+        --results evaluated/georoutenet --description "..." --training-data "..." --selection "..."
 
-``--results`` holds what ``georoutenet evaluate --out`` wrote for the whole sets, and replaces
-``results/NAME``; ``--limited`` what it wrote for the first instances of some, and goes to ``--runs``. Stages
-of training that are on the card of the weights packaged before stay on it, unless ``--from-scratch``.
+``--results`` holds what ``georoutenet evaluate --out`` wrote; packed, it replaces ``results/NAME.npz``.
+Stages of training that are on the card of the weights packaged before stay on it, unless ``--from-scratch``.
 """
 
 from __future__ import annotations
@@ -17,23 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from georoutenet.errors import InputError
-from georoutenet.evaluate.results import Results, read_results, write_results
+from georoutenet.evaluate.packed import write_packed
+from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
 from georoutenet.policy.weights import PACKAGED, digest, load_policy, read_card, save_weights
+from research.pack import read_folder
 
 RESULTS = Path(__file__).parent.parent / "results"
 
 
-def read_folder(folder: Path | None, sha256: str) -> dict[str, Results]:
+def read_evaluated(folder: Path, sha256: str) -> dict[str, Results]:
     """The results in a folder, all of one file of weights, by name."""
-    found = {}
-    for path in sorted(folder.glob("*.csv*")) if folder else []:
-        if path.suffix != ".partial":
-            found[path.name] = read_results(path)
-            if found[path.name].header["sha256"] != sha256:
-                raise InputError(f"{path} is of other weights")
-    if folder and not found:
-        raise InputError(f"there are no results in {folder}")
+    found = read_folder(folder)
+    for name, each in found.items():
+        if each.header["sha256"] != sha256:
+            raise InputError(f"{name} in {folder} is of other weights")
     return found
 
 
@@ -70,16 +66,12 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--limited", type=Path)
-    parser.add_argument("--runs", type=Path, help="where the limited results go")
     parser.add_argument("--from-scratch", action="store_true")
     parser.add_argument("--commit", help="of the training, where its card does not know better")
     for text in ("description", "training-data", "selection"):
         parser.add_argument(f"--{text}", required=True)
     options = parser.parse_args()
 
-    if options.limited and not (options.runs and options.runs.is_dir()):
-        parser.error("--limited needs --runs, a folder")
     try:
         package(options)
     except InputError as error:
@@ -89,7 +81,7 @@ def main() -> None:
 def package(options: argparse.Namespace) -> None:
     """Nothing is written before everything was read."""
     evaluated, target = digest(options.weights), PACKAGED / f"{options.name}.safetensors"
-    whole, limited = (read_folder(each, evaluated) for each in (options.results, options.limited))
+    results = read_evaluated(options.results, evaluated)
     card = read_card(options.weights)[1]
     card["commit"] = options.commit or card["commit"]
     before = [] if options.from_scratch or not target.exists() else stages_of(read_card(target)[1])
@@ -103,7 +95,7 @@ def package(options: argparse.Namespace) -> None:
     }
     from_training = {key: card[key] for key in kept if key in card}
     policy = load_policy(options.weights)
-    save_weights(target, policy, {**texts, **totals, **from_training, "metrics": metrics(whole)})
+    save_weights(target, policy, {**texts, **totals, **from_training, "metrics": metrics(results)})
 
     changes = {
         "weights": options.name,
@@ -111,15 +103,8 @@ def package(options: argparse.Namespace) -> None:
         "training_instances": str(totals["instances"]),
         "note": f"evaluated from a file with sha256 {evaluated}: the same tensors, with another card",
     }
-    folder = RESULTS / options.name
-    folder.mkdir(parents=True, exist_ok=True)
-    for results, where in ((whole, folder), (limited, options.runs)):
-        for name, each in results.items():
-            write_results(where / name, Results({**each.header, **changes}, each.rows))
-    for old in sorted(folder.glob("*.csv*")):
-        if old.name not in whole:
-            print(f"{old} is of the weights before: removed")
-            old.unlink()
+    renamed = {name: Results({**each.header, **changes}, each.rows) for name, each in results.items()}
+    write_packed(RESULTS / f"{options.name}.npz", renamed, share_tables=True)
     print(f"{target}: {totals['instances']:,} instances in {totals['training_minutes']} minutes")
 
 

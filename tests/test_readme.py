@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from georoutenet.evaluate.results import Results, read_results
+from georoutenet.evaluate.packed import Packed
+from georoutenet.evaluate.results import Results
 from georoutenet.io.tsplib import TSPLIB27
 from research.report.tables import paper_values
 
@@ -25,9 +26,13 @@ def section() -> str:
     return text.partition("## How good is the network?")[2].partition("\n## ")[0]
 
 
+@cache
+def packed(weights: str) -> dict[str, Results]:
+    return Packed(ROOT / "results" / f"{weights}.npz").results()
+
+
 def results(weights: str, set_name: str, decoder: str) -> Results:
-    (path,) = (ROOT / "results" / weights).glob(f"{set_name}-{decoder}.csv*")
-    return read_results(path)
+    return packed(weights)[f"{set_name}-{decoder}"]
 
 
 def table() -> Iterator[tuple[str, list[str]]]:
@@ -49,13 +54,7 @@ def test_the_table(set_name: str, cells: list[str]) -> None:
 
 def test_percentages_in_the_text_are_in_a_file_or_in_the_paper() -> None:
     known = [float(each.gap) for each in paper_values().values()]
-    files = [
-        path
-        for name in ("georoutenet", "georoutenet-50")
-        for path in (ROOT / "results" / name).glob("*.csv*")
-    ]
-    for path in [*files, *(ROOT / "docs" / "runs" / "georoutenet").glob("*.csv.gz")]:
-        found = read_results(path)
+    for found in [*packed("georoutenet").values(), *packed("georoutenet-50").values()]:
         known.append(found.gaps.mean())
         if found.header["set"] == "tsplib36":
             own = [row.instance in TSPLIB27 for row in found.rows]

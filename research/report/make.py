@@ -9,6 +9,7 @@ from georoutenet.io.atomic import atomic_write
 from georoutenet.plot import save
 from research.report.figures import figure_names, make_figure
 from research.report.page import format_markdown
+from research.report.shrink import shrink
 from research.report.tables import format_csv, make_cells, read_folder
 
 
@@ -33,5 +34,7 @@ def make_page(folder: Path, out: Path, *, pictures: bool = True) -> Made:
             file.write(text)
     names = figure_names(cells, found.measurements) if pictures else {}
     for name in names:
-        save(make_figure(name, cells, found.measurements), out.parent / "images" / f"{name}.png")
+        picture = out.parent / "images" / f"{name}.png"
+        save(make_figure(name, cells, found.measurements), picture)
+        shrink(picture)
     return Made(len(cells), len(found.complete), len(names), numbers, found.partial)

@@ -1,4 +1,4 @@
-"""The page of results: all tables as Markdown, the paper's values beside ours, what is missing left empty."""
+"""The page of results as Markdown: complete tables first, then all, the paper's values beside ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from georoutenet.evaluate.statistics import RESAMPLES, SEED
 from georoutenet.io.datasets import DATASETS
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 from research.report.efficiency import Measurement, PaperEfficiency, paper_efficiency
-from research.report.figures import figure_names
+from research.report.figures import figure_names, shifted
 from research.report.reproduce import commands, place
 from research.report.tables import (
     DECODERS,
@@ -23,6 +23,8 @@ from research.report.tables import (
     paper_value,
     papers_decoder,
 )
+
+HEADLINE_SETS = ("val50", "test50", "diag100", "test100", "test200", "clustered100", "tsplib27", "tsplib36")
 
 
 class _Table:
@@ -68,15 +70,25 @@ def _markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: 
 
 
 _INTRODUCTION = f"""\
-Made by `georoutenet tables` from the per-instance files listed at the end; do not edit. How the numbers
+Made by `georoutenet tables` from the per-instance results listed at the end; do not edit. How the numbers
 come about is described in [protocol.md](protocol.md). Gaps are means over instances, in percent. Those
 of random sets have 95 % bootstrap intervals ({RESAMPLES:,} resamples, seed {SEED}), which speak of
 other instances, not of other training runs: each file of weights is one run. *Paper* is the paper's
 value for the same encoder and objective, from one run as well. Weights called `paper-...` come from the
-paper's recipes, with products in bfloat16 and fewer than its 160 million instances (the first table says
-how many). The recipes of others are not the paper's (see their cards): there the two columns compare
-results, not training methods. An empty cell has not been measured. Learning curves are in the
-[experiment log](log.md); each picture is also there as SVG, by the same name.""".splitlines()
+paper's recipes, with products in bfloat16 and fewer than its 160 million instances (the second table
+says how many). The recipes of others are not the paper's (see their cards): there the two columns compare
+results, not training methods. The first three tables are complete; further down an empty cell has not been
+measured. How the weights came about is in the [experiment log](log.md).""".splitlines()
+
+_ABOUT_HEADLINE = """\
+Weights that were measured on sets of many kinds. `val50` served to choose weights, `val50` and `diag100`
+settings of decoders; the other random sets are held out, and nothing was trained or selected on
+TSPLIB.""".splitlines()
+
+_ABOUT_BEYOND = """\
+The same weights with more than the paper's beams: rotated and reflected views of each instance, beams
+ranked with their length, dominated beams dropped, most beams to the best views, candidate lists, or local
+search. See [decoding](decoding.md).""".splitlines()
 
 _ABOUT_TWO_BY_TWO = """\
 The paper does not say whether NAR4TSP's norms used statistics frozen in training or those of the batch
@@ -105,16 +117,16 @@ distances, so a proven tour may be a little longer than the optimum. The picture
 called `paper-...`, so that it can be read.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
-One command per line makes the files that the tables read; `georoutenet tables results` then makes this
-page and its pictures. *Minutes* were spent solving on the machine named, the network's for each decoder,
-also where they shared it; an empty cell was not measured. TSPLIB has to be there (`georoutenet data
-tsplib`). Weights that are not packaged are given as a path; those called `paper-...` are in
-`research/weights`.""".splitlines()
+One command per line writes CSV files to `results/WEIGHTS`; `python -m research.pack results/WEIGHTS.npz
+results/WEIGHTS` packs them, and `georoutenet tables results` makes this page and its pictures. *Minutes*
+were spent solving on the machine named, the network's for each decoder, also where they shared it; an
+empty cell was not measured. TSPLIB has to be there (`georoutenet data tsplib`). Weights that are not
+packaged are given as a path; those called `paper-...` are in `research/weights`.""".splitlines()
 
 _ABOUT_FILES = """\
-Weights by the first digits of their SHA-256. Instances/s count network, decoding and search, not
-compilation; *network %* and *search %* are their shares of the time. Speeds are those of the run,
-whatever else the machine was doing.""".splitlines()
+`FILE.npz:CELL` is what `georoutenet compare` takes. Weights by the first digits of their SHA-256.
+Instances/s count network, decoding and search, not compilation; *network %* and *search %* are their
+shares of the time. Speeds are those of the run, whatever else the machine was doing.""".splitlines()
 
 
 def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
@@ -122,12 +134,14 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
     table = _Table(cells)
     pictures = figure_names(cells, folder.measurements)
     sections: list[tuple[str, Sequence[str], Sequence[str], str]] = [
+        ("In short", _ABOUT_HEADLINE, _headline(table, shifted(cells)), ""),
         (
             "Encoder and objective, Beam-1000",
             _ABOUT_TWO_BY_TWO,
             _two_by_two(table, folder.complete),
             "interaction",
         ),
+        ("Beyond the paper's decoders", _ABOUT_BEYOND, _beyond(table, shifted(cells)), ""),
         ("The paper's random sets", (), _random(table), ""),
         ("Held-out random sets", _ABOUT_SHIFT, _held_out(table), "grid size"),
         ("TSPLIB", _ABOUT_TSPLIB, _tsplib(table), ""),
@@ -137,6 +151,8 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
     ]
     lines = ["# Results", "", *_INTRODUCTION, ""]
     for title, about, rows, kinds in sections:
+        if not rows:
+            continue
         lines += [f"## {title}", ""]
         lines += [*about, ""] if about else []
         lines += rows
@@ -147,6 +163,30 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
         names = ", ".join(folder.partial)
         lines += [f"Not used, because they cover only part of their set: {names}.", ""]
     return "\n".join(lines)
+
+
+def _headline(table: _Table, weights: Sequence[str]) -> list[str]:
+    """Both packaged models on sets of each kind; a set on which one of the cells is missing has no row."""
+    columns = [(name, decoder) for name in weights for decoder in ("Greedy", "Beam-1000")]
+    rows = [
+        [set_name, *(table.ours(*column, set_name, "all", decimals=2) for column in columns)]
+        for set_name in HEADLINE_SETS
+    ]
+    whole = [row for row in rows if all(row)]
+    heads = ["set", *(f"{name}, {decoder}" for name, decoder in columns)]
+    return _markdown_table(heads, whole, 1) if whole and columns else []
+
+
+def _beyond(table: _Table, weights: Sequence[str]) -> list[str]:
+    """A row for each set and decoder that the paper does not have."""
+    rows = [
+        [name, decoder, set_name, f"{cell.instances:,}", table.ours(*key, decimals=3)]
+        for key, cell in table.by.items()
+        for name, decoder, set_name, group in [key]
+        if name in weights and papers_decoder(decoder) not in DECODERS and group == "all"
+    ]
+    rows.sort(key=lambda row: (row[0], list(DATASETS).index(row[2]), row[1]))
+    return _markdown_table(["weights", "decoder", "set", "instances", "gap"], rows, 3) if rows else []
 
 
 def _two_by_two(table: _Table, complete: Sequence[File]) -> list[str]:
@@ -160,13 +200,13 @@ def _two_by_two(table: _Table, complete: Sequence[File]) -> list[str]:
         own = [each for each in table.decoders(weights, sets) if papers_decoder(each) == "Beam-1000"]
         for decoder in own:
             trained = _shown(seen.get(weights, math.nan) / 1e6, 1)
-            row = [method, weights, decoder.partition(", ")[2], trained]
+            row = [method, weights, decoder, trained]
             for each in sets:
                 decimals = 2 if each in TSPLIB else 3  # as many as the paper's appendix gives
                 row += [table.ours(weights, decoder, each, "all", decimals=decimals)]
                 row += [_shown(paper_value(method, decoder, each).gap, decimals)]
             rows.append(row)
-    heads = ["model", "weights", "settings", "millions seen"]
+    heads = ["model", "weights", "decoder", "millions seen"]
     return _markdown_table([*heads, *(head for each in sets for head in (each, "paper"))], rows, 3)
 
 
@@ -197,13 +237,21 @@ def _held_out(table: _Table) -> list[str]:
     lines = []
     for _, weights in table.models:
         if weights:
-            decoders = table.decoders(weights, [each.name for each in sets])
+            measured = {(c.decoder, c.set) for c in table.by.values() if c.weights == weights}
+            own = [each for each in sets if any(name == each.name for _, name in measured)]
+            names = {each.name for each in own}
+            decoders = [
+                each
+                for each in table.decoders(weights, names)
+                if any(decoder == each and name in names for decoder, name in measured)
+            ]
             rows = [
                 [each.name, f"{each.count:,}"]
                 + [table.ours(weights, decoder, each.name, "all", decimals=3) for decoder in decoders]
-                for each in sets
+                for each in own
             ]
-            lines += [f"`{weights}`:", "", *_markdown_table(["set", "instances", *decoders], rows, 1)]
+            if rows:
+                lines += [f"`{weights}`:", "", *_markdown_table(["set", "instances", *decoders], rows, 1)]
     return lines
 
 

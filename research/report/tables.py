@@ -19,6 +19,7 @@ import numpy as np
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS, decoder_name, method_name
+from georoutenet.evaluate.packed import SUFFIX, Packed
 from georoutenet.evaluate.results import Results, read_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.io.datasets import dataset
@@ -111,31 +112,38 @@ class Folder(NamedTuple):
 
 
 def read_folder(folder: Path) -> Folder:
-    """All files of results under a folder."""
+    """All results under a folder, from packed files and from CSV files."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
     complete, partial, efficiency = [], [], {}
-    for path in sorted(each for each in folder.rglob("*") if each.name.endswith((".csv", ".csv.gz"))):
+    for path in sorted(folder.rglob("*"), key=lambda each: each.relative_to(folder).with_suffix("").parts):
         name = f"{folder.resolve().name}/{path.relative_to(folder).as_posix()}"
-        if is_measurements(path):
+        if path.name.endswith((".csv", ".csv.gz")) and is_measurements(path):
             efficiency[name] = read_measurements(path)
             continue
-        results = read_results(path)
-        missing = {"weights", "sha256", "encoder", "objective", "set", "decoder", "width"} - set(
-            results.header
-        )
-        if missing:
-            raise InputError(f"{path}: the header lacks {', '.join(sorted(missing))}")
-        if len(results) == dataset(results.header["set"]).count:
-            complete.append(File(name, results))
-        else:
-            partial.append(name)
+        for cell, results in _read(path).items():
+            missing = {"weights", "sha256", "encoder", "objective", "set", "decoder", "width"} - set(
+                results.header
+            )
+            if missing:
+                raise InputError(f"{name}{cell}: the header lacks {', '.join(sorted(missing))}")
+            if len(results) == dataset(results.header["set"]).count:
+                complete.append(File(f"{name}{cell}", results))
+            else:
+                partial.append(f"{name}{cell}")
     hashes: dict[str, str] = {}
     for name, results in complete:
         weights, sha256 = results.header["weights"], results.header["sha256"]
         if hashes.setdefault(weights, sha256) != sha256:
             raise InputError(f"{name}: weights {weights!r} of another SHA-256 than in the files before it")
     return Folder(complete, partial, efficiency)
+
+
+def _read(path: Path) -> dict[str, Results]:
+    """The results in a file, by what follows its name; none in a file of another kind."""
+    if path.suffix == SUFFIX:
+        return {f":{name}": each for name, each in Packed(path).results().items()}
+    return {"": read_results(path)} if path.name.endswith((".csv", ".csv.gz")) else {}
 
 
 def make_cells(complete: Iterable[File]) -> list[Cell]:

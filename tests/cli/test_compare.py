@@ -8,7 +8,8 @@ from typer.testing import CliRunner, Result
 from georoutenet.cli import app
 from georoutenet.errors import InputError
 from georoutenet.evaluate.evaluation import evaluate
-from georoutenet.evaluate.results import Results, Row, write_results
+from georoutenet.evaluate.packed import write_packed
+from georoutenet.evaluate.results import Results, Row, read_results, write_results
 from georoutenet.evaluate.settings import Settings
 
 
@@ -42,6 +43,16 @@ def test_compare(tmp_path: Path, extension: str) -> None:
     assert lines[4] == "B is shorter on 1, equal on 1, longer on 1"
     assert lines[5].split() == ["val50-1", "10.0000", "->", "0.0000", "%", "-10.0000"]
     assert picture.stat().st_size > 1000
+
+
+def test_packed_cells_are_compared_like_files(tmp_path: Path) -> None:
+    paths = {name: results(tmp_path / f"{name}.csv", [10.0, 11.0 + k]) for k, name in enumerate("ab")}
+    write_packed(tmp_path / "tiny.npz", {name: read_results(path) for name, path in paths.items()})
+    plain = run(*paths.values())
+    assert plain.exit_code == 0, plain.output
+    assert run(f"{tmp_path}/tiny.npz:a", f"{tmp_path}/tiny.npz:b").stdout == plain.stdout
+    assert run(f"{tmp_path}/tiny.npz:a", paths["b"]).stdout == plain.stdout
+    assert "name one" in str(run(tmp_path / "tiny.npz").exception)
 
 
 def test_equal_results(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from georoutenet.evaluate.results import Results, Row, read_results, write_results
+from georoutenet.evaluate.packed import Packed
+from georoutenet.evaluate.results import Results, Row, write_results
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
 from georoutenet.policy.weights import load_policy, read_card, save_weights
@@ -68,14 +69,9 @@ def package(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: Any
 def test_card_and_results_belong_to_the_packaged_file(
     script: ModuleType, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = script.RESULTS / "tiny" / "test50-greedy.csv"
-    old.parent.mkdir()
-    old.write_text("of other weights")
+    (script.RESULTS / "tiny.npz").write_text("of other weights")
     evaluated(tmp_path / "whole", trained)
-    evaluated(tmp_path / "limited", trained)
-    (tmp_path / "runs").mkdir()
-    where = ("--limited", tmp_path / "limited", "--runs", tmp_path / "runs")
-    package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole", *where)
+    package(script, monkeypatch, "--weights", trained, "--results", tmp_path / "whole")
 
     made = script.PACKAGED / "tiny.safetensors"
     _, card = read_card(made)
@@ -85,18 +81,15 @@ def test_card_and_results_belong_to_the_packaged_file(
     assert (card["instances"], card["training_minutes"], card["description"]) == (1_000, 0.5, "d")
     for name, value in load_policy(trained).state_dict().items():
         assert torch.equal(value, load_policy(made).state_dict()[name])
-    assert not old.exists()
-    for path in (
-        script.RESULTS / "tiny" / "test20-beam-100.csv.gz",
-        tmp_path / "runs/test20-beam-100.csv.gz",
-    ):
-        header = read_results(path).header
-        assert (header["weights"], header["sha256"], header["training_instances"]) == (
-            "tiny",
-            sha256(made),
-            "1000",
-        )
-        assert sha256(trained) in header["note"]
+    packed = Packed(script.RESULTS / "tiny.npz")
+    assert packed.names == ["test20-beam-100"]
+    header = packed.header("test20-beam-100")
+    assert (header["weights"], header["sha256"], header["training_instances"]) == (
+        "tiny",
+        sha256(made),
+        "1000",
+    )
+    assert sha256(trained) in header["note"]
 
 
 def test_stages_add_up(
@@ -124,7 +117,6 @@ def test_results_of_other_weights_are_refused(
     [
         (["--weights", "{weights}", "--results", "{folder}/nowhere"], "no results in"),
         (["--weights", "{folder}/nothing", "--results", "{folder}/whole"], "no weights"),
-        (["--weights", "{weights}", "--results", "{folder}/whole", "--limited", "{folder}/whole"], "2"),
     ],
 )
 def test_wrong_input_loses_nothing(
@@ -136,11 +128,10 @@ def test_wrong_input_loses_nothing(
     message: str,
 ) -> None:
     evaluated(tmp_path / "whole", trained)
-    old = script.RESULTS / "tiny" / "test50-greedy.csv"
-    old.parent.mkdir()
+    old = script.RESULTS / "tiny.npz"
     old.write_text("of other weights")
     given = [each.format(weights=trained, folder=tmp_path) for each in arguments]
     with pytest.raises(SystemExit, match=message):
         package(script, monkeypatch, *given)
-    assert old.exists()
+    assert old.read_text() == "of other weights"
     assert not list(script.PACKAGED.iterdir())

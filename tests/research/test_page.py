@@ -35,8 +35,9 @@ def test_random_sets(tmp_path: Path) -> None:
     write_results(tmp_path / "a" / "c.csv.gz", Results(results.header, rows))
     lines = page(tmp_path)
     interval = bootstrap_mean(read_folder(tmp_path).complete[0].results.gaps)
-    assert f"| clustered50 | 1,000 |  |  |  | {interval} |" in lines
-    assert "| grid50 | 1,000 |  |  |  |  |" in lines  # not measured
+    assert "| set | instances | Beam-1000, 0.1 s search |" in lines
+    assert f"| clustered50 | 1,000 | {interval} |" in lines
+    assert not any(line.startswith("| grid50 |") for line in lines)  # not measured
     assert any(", 2 threads | float32 |  |  | 2.0 | 50 | 25 |" in line for line in section(lines, "Files"))
     picture = "![Gap of tiny by distribution and size, for each decoder](images/results-grid-tiny.png)"
     assert picture not in lines  # of one set
@@ -48,8 +49,27 @@ def test_random_sets(tmp_path: Path) -> None:
 def test_what_is_not_measured_is_empty_beside_the_paper(tmp_path: Path) -> None:
     write_results(tmp_path / "t.csv", tsplib_set())
     lines = page(tmp_path)
-    (row,) = (line for line in lines if line.startswith("| GeoRouteNet-MCS | tiny | Beam-1000 |  |"))
+    rows = section(lines, "The paper's random sets")
+    (row,) = (line for line in rows if line.startswith("| GeoRouteNet-MCS | tiny | Beam-1000 |"))
     assert set(row.split("|")[4:8]) == {"  ", " 5.7134 ", " 0.324 "}  # val50
+
+
+def test_headline_tables_have_no_empty_cells(tmp_path: Path) -> None:
+    sets = ("test50", "test100", "clustered50", "clustered100", "ring50")
+    for decoder, width in (("greedy", ""), ("beam", "1000")):
+        for name in sets:
+            results = random_set(name, decoder=decoder, width=width)
+            write_results(tmp_path / f"{name}-{decoder}.csv.gz", results)
+    (tmp_path / "test100-greedy.csv.gz").unlink()
+    write_results(tmp_path / "views.csv.gz", random_set("ring50", views="8"))
+    lines = page(tmp_path)
+    rows = [row for row in section(lines, "In short") if row.startswith("|")]
+    assert rows[0] == "| set | tiny, Greedy | tiny, Beam-1000 |"
+    assert [row.split()[1] for row in rows[2:]] == ["test50", "clustered100"]
+    beyond = [row for row in section(lines, "Beyond the paper's decoders") if row.startswith("| tiny")]
+    assert len(beyond) == 1
+    assert beyond[0].startswith("| tiny | Beam-1000, 8 views | ring50 | 1,000 | ")
+    assert "## In short" not in format_markdown(Folder([], [], {}), [])
 
 
 def test_settings_beyond_the_paper_and_other_models(tmp_path: Path) -> None:
@@ -64,7 +84,7 @@ def test_tables_have_the_decoders_of_their_own_sets(tmp_path: Path) -> None:
     write_results(tmp_path / "t.csv", tsplib_set(views="8"))
     write_results(tmp_path / "r.csv", random_set("ring50", improve="2"))
     lines = page(tmp_path)
-    head = "| set | instances | Greedy | Beam-100 | Beam-1000 | Beam-1000, 2 s search |"
+    head = "| set | instances | Beam-1000, 2 s search |"
     assert head in section(lines, "Held-out random sets")
     assert not any(", 2 s search" in line for line in section(lines, "TSPLIB"))
     assert any("| tiny | Beam-1000, 8 views |" in line for line in section(lines, "TSPLIB"))
@@ -84,13 +104,13 @@ def test_the_four_models_are_found_by_their_headers(tmp_path: Path) -> None:
     place = {name: k for k, name in enumerate(tsplib_names("tsplib36"), start=1)}
     mean = f"{sum(place[name] for name in TSPLIB27) / 27:.2f}"
     for words in (
-        f"| NAR4TSP-PG | nar4tsp-pg |  | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12 |",
-        f"| NAR4TSP-PG | nar4tsp-pg | batch statistics | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12 |",
-        f"| NAR4TSP-MCS | nar4tsp-mcs | batch statistics | 20.0 |  | 0.356 |  | 2.174 | {mean} | 21.98 |",
-        f"| GeoRouteNet-PG | georoutenet-pg |  |  |  | 0.368 |  | 1.535 | {mean} | 5.41 |",
-        f"| GeoRouteNet-MCS | georoutenet-mcs |  |  |  | 0.324 |  | 1.261 | {mean} | 3.60 |",
+        f"PG | nar4tsp-pg | Beam-1000 | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12",
+        f"PG | nar4tsp-pg | Beam-1000, batch statistics | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12",
+        f"MCS | nar4tsp-mcs | Beam-1000, batch statistics | 20.0 |  | 0.356 |  | 2.174 | {mean} | 21.98",
+        f"PG | georoutenet-pg | Beam-1000 |  |  | 0.368 |  | 1.535 | {mean} | 5.41",
+        f"MCS | georoutenet-mcs | Beam-1000 |  |  | 0.324 |  | 1.261 | {mean} | 3.60",
     ):
-        assert words in rows, rows
+        assert any(row.endswith(f"-{words} |") for row in rows), rows
 
 
 def measurement(**other: object) -> Measurement:
@@ -144,5 +164,8 @@ def test_every_number_in_the_documentation_comes_from_a_file() -> None:
     numbers = (ROOT / "docs" / "results.csv").read_text(encoding="utf-8")
     assert numbers == format_csv(cells), f"docs/results.csv is not what the files give: {again}"
     for name in figure_names(cells, found.measurements):
-        for extension in ("png", "svg"):
-            assert (ROOT / "docs" / "images" / f"{name}.{extension}").is_file(), f"{name} is missing: {again}"
+        assert (ROOT / "docs" / "images" / f"{name}.png").is_file(), f"{name} is missing: {again}"
+    for title in ("In short", "Encoder and objective, Beam-1000", "Beyond the paper's decoders"):
+        rows = [line for line in section(text.splitlines(), title) if line.startswith("|")]
+        assert len(rows) > 7
+        assert not [row for row in rows if "|  |" in row]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from georoutenet.evaluate.results import Results, write_results
 from georoutenet.evaluate.statistics import bootstrap_mean
 from georoutenet.io.optima import published_optima
 from georoutenet.io.tsplib import TSPLIB27, size_group, tsplib_names
+from research.pack import pack_folder
 from research.report.efficiency import write_measurements
 from research.report.tables import (
     DECODERS,
@@ -47,6 +49,19 @@ def test_cells_of_a_random_set(tmp_path: Path) -> None:
     assert (cell.gap_low, cell.gap_high) == (interval.low, interval.high)
     assert math.isnan(cell.paper_gap)
     assert cell.file == f"{tmp_path.name}/a/c.csv.gz"
+
+
+def test_packed_results_give_the_same_cells(tmp_path: Path) -> None:
+    write_results(tmp_path / "csv" / "tsplib36-greedy.csv", tsplib_set(decoder="greedy", width=""))
+    write_results(tmp_path / "csv" / "part.csv", Results(tsplib_set().header, tsplib_set().rows[:5]))
+    pack_folder(tmp_path / "packed" / "tiny.npz", tmp_path / "csv")
+    plain, packed = read_folder(tmp_path / "csv"), read_folder(tmp_path / "packed")
+    assert packed.partial == ["packed/tiny.npz:part"]
+    cells = make_cells(packed.complete)
+    assert cells[0].file == "packed/tiny.npz:tsplib36-greedy"
+    assert [replace(cell, file="") for cell in cells] == [
+        replace(c, file="") for c in make_cells(plain.complete)
+    ]
 
 
 def test_groups_of_tsplib_for_both_sets(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Results of 'georoutenet evaluate'.")],
+    a: Annotated[Path, typer.Argument(help="Results: a file of 'georoutenet evaluate', or FILE.npz:CELL.")],
     b: Annotated[
         Path | None, typer.Argument(help="Other results on the same set; none: the best tours known.")
     ] = None,
@@ -38,9 +38,9 @@ def compare(
     ] = None,
 ) -> None:
     """Compare two results by instance: mean difference with its interval, wins, largest differences."""
-    from georoutenet.evaluate.results import read_results
+    from georoutenet.evaluate.packed import read_any
 
-    results = [read_results(path) for path in (a, b) if path is not None]
+    results = [read_any(path) for path in (a, b) if path is not None]
     if len(results) == 2:
         _compare(results[0], results[1], show, plot)
     elif plot is not None:
