@@ -2,13 +2,14 @@
 
     python benchmarks/rectangles.py --weights georoutenet-50,georoutenet
 
-Gaps are to fast-tsp's tours. Prints means; benchmarks/results/rectangles.csv has a row for each instance.
+Gaps are to fast-tsp's tours. Prints means; benchmarks/results/rectangles.csv.gz has a row for each instance.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 from pathlib import Path
 
 import fast_tsp
@@ -21,7 +22,7 @@ from georoutenet.model.geometry import pair_distances
 from georoutenet.policy.weights import load_policy
 from georoutenet.train.instances import instances
 
-CSV = Path(__file__).parent / "results" / "rectangles.csv"
+CSV = Path(__file__).parent / "results" / "rectangles.csv.gz"
 COLUMNS = [
     "date",
     "commit",
@@ -72,7 +73,7 @@ def main() -> None:
                     values = [f"{each:.6f}" for each in (own, one, two)]
                     rows.append([*where, Path(name).stem, n, shorter, k, *values])
     is_new = not CSV.exists()
-    with CSV.open("a", newline="", encoding="utf-8") as file:
+    with gzip.open(CSV, "at", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows] if is_new else rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 
@@ -28,6 +29,17 @@ def test_a_runs_own_metrics(tmp_path: Path) -> None:
     assert curve.at["instances"][-1] == 4 * outcome.step
     known = [length for length in curve.validation if not math.isnan(length)]
     assert min(known) == pytest.approx(outcome.best)
+
+
+def test_compressed_metrics(tmp_path: Path) -> None:
+    plain = write(tmp_path / "run.csv", ["10,100,1,5.0,", "20,200,2,4.0,4.5"])
+    packed = tmp_path / "run.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_curve(packed).name == read_curve(plain).name == "run"
+    assert read_curve(packed).at == read_curve(plain).at
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(InputError, match="cannot read"):
+        read_curve(packed)
 
 
 def test_stages_follow_one_another(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +46,13 @@ class Curve:
 
 
 def read_curve(path: str | Path) -> Curve:
-    """The curve of a run's folder, or of its ``metrics.csv`` under any name."""
+    """The curve of a run's folder, or of its ``metrics.csv`` under any name, also compressed (``.gz``)."""
     path = Path(path)
     file = path / "metrics.csv" if path.is_dir() else path
     try:
-        with open(file, newline="", encoding="utf-8") as lines:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
     if not rows or any(name not in rows[0] for name in NEEDED):
         raise InputError(f"{file} is no metrics.csv of a training run: it needs {', '.join(NEEDED)}")
@@ -60,9 +62,10 @@ def read_curve(path: str | Path) -> Curve:
         columns = {name: [float(row[name] or "nan") for row in rows] for name in NEEDED}
     except ValueError as error:
         raise InputError(f"{file} holds what is no number: {error}") from error
-    name = path.name if path.is_dir() else path.parent.name if path.stem == "metrics" else path.stem
+    stem = file.name.removesuffix(".gz").removesuffix(".csv")
+    name = path.name if path.is_dir() else path.parent.name if stem == "metrics" else stem
     return Curve(
-        name or file.stem,
+        name or stem,
         {axis: columns[axis] for axis in AXES},
         columns["greedy_cost"],
         columns["validation"],
