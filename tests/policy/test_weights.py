@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from georoutenet.errors import InputError
-from georoutenet.model.config import PolicyConfig
+from georoutenet.model.config import LIMITS, PolicyConfig
 from georoutenet.policy import Policy, weights
-from georoutenet.policy.weights import find_weights, load_policy, packaged_weights, read_card, save_weights
+from georoutenet.policy.weights import (
+    find_weights,
+    list_digest,
+    load_policy,
+    packaged_weights,
+    read_card,
+    save_weights,
+)
 
+ROOT = Path(__file__).parents[2]
 CONFIG = PolicyConfig(hidden=8, heads=2, layers=2)
 
 
@@ -64,6 +78,15 @@ def rewrite(path: Path, **header: str) -> None:
         ({"format": "pt"}, "not a GeoRouteNet weights file"),
         ({"version": "2"}, "please update"),
         ({"version": "two"}, "damaged"),
+        ({"version": "0"}, "damaged"),
+        ({"version": "-1"}, "damaged"),
+        ({"version": " 1"}, "damaged"),
+        ({"version": "9" * 5000}, "damaged"),
+        ({"card": "[]"}, "card must be a table"),
+        ({"card": '{"a": 1, "a": 2}'}, "'a' twice"),
+        ({"sha256": "0" * 64}, "digest is not that of its contents"),
+        ({"sha256": "ä"}, "64 hexadecimal digits"),
+        ({"sha257": "0" * 64}, "unknown header entry 'sha257'"),
         ({"config": "{"}, "damaged"),
         ({"config": '{"depth": 3}'}, "unknown policy setting 'depth'"),
         ({"config": json.dumps(PolicyConfig(encoder="nar4tsp").to_dict())}, "another architecture"),
@@ -79,6 +102,184 @@ def test_headers_of_other_files(saved: tuple[Policy, Path], header: dict[str, st
     with pytest.raises(InputError, match=message) as caught:
         load_policy(path)
     assert str(path) in str(caught.value)
+
+
+def file_with(config: str, table: dict[str, Any] | None = None, card: str = "{}") -> bytes:
+    """A weights file made by hand, without any bytes of tensors."""
+    metadata = {"format": weights.FORMAT, "version": "1", "config": config, "card": card}
+    header = json.dumps({"__metadata__": metadata, **(table or {})}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize("card", [False, True])
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 90 + "]" * 90, '{"a":' * 90 + "0" + "}" * 90])
+def test_deep_json_is_refused(tmp_path: Path, text: str, card: bool) -> None:
+    """Neither reading such a header nor printing it exhausts the stack."""
+    path = tmp_path / "deep.safetensors"
+    path.write_bytes(file_with("{}", card=text) if card else file_with(text))
+    for read in (load_policy, read_card):
+        with pytest.raises(InputError, match=r"nested deeper|not JSON"):
+            read(path)
+    path.write_bytes(len(text).to_bytes(8, "little") + text.encode())
+    with pytest.raises(InputError, match="damaged"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "1e308", "1e999", str(2**70), "9" * 5000, "true", '"8"']
+)
+@pytest.mark.parametrize("name", [*LIMITS])
+def test_numbers_beyond_all_use_are_refused(tmp_path: Path, name: str, value: str) -> None:
+    """A header may ask for anything; no number in it reaches PyTorch unchecked."""
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(file_with(f'{{"{name}": {value}}}'))
+    with pytest.raises(InputError, match=f"{name} must be|not JSON"):
+        load_policy(path)
+
+
+def test_limits_of_the_configuration_are_allowed() -> None:
+    assert PolicyConfig(**LIMITS).to_dict().items() >= LIMITS.items()  # type: ignore[arg-type]
+    for name, most in LIMITS.items():
+        with pytest.raises(InputError, match=f"{name} must be .* to "):
+            PolicyConfig(**{name: most + 1})  # type: ignore[arg-type]
+
+
+def test_a_short_file_never_builds_a_large_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensors that a header names are compared with the model's before the model gets any memory."""
+    places: list[str] = []
+
+    class Watched(Policy):
+        def __init__(self, config: PolicyConfig) -> None:
+            super().__init__(config)
+            places.extend(parameter.device.type for parameter in self.parameters())
+
+    monkeypatch.setattr(weights, "Policy", Watched)
+    path = tmp_path / "short.safetensors"
+    config = json.dumps({"hidden": 256, "layers": 2})
+    path.write_bytes(file_with(config))
+    with pytest.raises(InputError, match="another architecture"):
+        load_policy(path)
+    expected = Policy(PolicyConfig(hidden=256, layers=2)).encoder.state_dict()
+    empty = {
+        name: {"dtype": "F32", "shape": list(value.shape), "data_offsets": [0, 0]}
+        for name, value in expected.items()
+    }
+    path.write_bytes(file_with(config, empty))
+    with pytest.raises(InputError, match="0 bytes of tensors instead of"):
+        load_policy(path)
+    assert set(places) == {"meta"}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64, torch.uint8])
+def test_only_real_numbers_are_weights(saved: tuple[Policy, Path], dtype: torch.dtype) -> None:
+    """Integers, truth values and complex numbers would be converted, the latter without their other half."""
+    _, path = saved
+    tensors = load_file(path)
+    tensors["node_input.bias"] = torch.ones(CONFIG.hidden).to(dtype)
+    save_file(tensors, path)
+    rewrite(path)
+    with pytest.raises(InputError, match=r"node_input\.bias holds numbers of type '.*; allowed: F64, F32"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_become_float32(saved: tuple[Policy, Path], dtype: torch.dtype) -> None:
+    policy, path = saved
+    save_weights(path, policy.to(dtype))
+    loaded = load_policy(path)
+    assert loaded.dtype == torch.float32
+    for name, value in policy.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value.float())
+
+
+def test_every_flipped_bit_is_found(saved: tuple[Policy, Path]) -> None:
+    """Header or tensors: a file that is not the one written never gives a policy, nor its card."""
+    _, path = saved
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    chance = random.Random(0)
+    positions = [
+        *chance.sample(range(8 * header), 200),
+        *chance.sample(range(8 * header, 8 * len(whole)), 100),
+    ]
+    for position in positions:
+        damaged = bytearray(whole)
+        damaged[position // 8] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        for read in (load_policy, read_card):
+            with pytest.raises(InputError):
+                read(path)
+    path.write_bytes(whole)
+    load_policy(path)
+
+
+def test_the_digest_is_that_of_the_file(saved: tuple[Policy, Path]) -> None:
+    """Anybody can check it: the SHA-256 of the file with the digest's digits as zeros."""
+    whole = saved[1].read_bytes()
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    stored = header["__metadata__"]["sha256"]
+    assert hashlib.sha256(whole.replace(stored.encode(), b"0" * 64)).hexdigest() == stored
+
+
+@pytest.mark.parametrize("folder", ["src/georoutenet/weights", "research/weights"])
+def test_files_of_the_project_have_their_digests_beside_them(folder: str) -> None:
+    """They were written before weights had digests of their own."""
+    files = sorted((ROOT / folder).glob("*.safetensors"))
+    listed = json.loads((ROOT / folder / weights.DIGESTS).read_text())
+    assert listed == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_damaged_packaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single flipped bit of a file without a digest of its own."""
+    for name in ("georoutenet-50.safetensors", weights.DIGESTS):
+        shutil.copy(weights.PACKAGED / name, tmp_path)
+    monkeypatch.setattr(weights, "PACKAGED", tmp_path)
+    load_policy("georoutenet-50")
+    path = tmp_path / "georoutenet-50.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"damaged.*sha256\.json"):
+        load_policy("georoutenet-50")
+    list_digest(path)
+    load_policy("georoutenet-50")
+    (tmp_path / weights.DIGESTS).write_text("{")
+    with pytest.raises(InputError, match=r"sha256\.json cannot be read"):
+        load_policy("georoutenet-50")
+
+
+TRUNCATING = """
+import os, sys
+from georoutenet.errors import InputError
+from georoutenet.policy import weights
+
+path, from_dict = sys.argv[1], weights.PolicyConfig.from_dict
+def truncating(values):
+    os.truncate(path, 100_000)
+    return from_dict(values)
+weights.PolicyConfig.from_dict = truncating
+try:
+    weights.load_policy(path)
+except InputError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_file_truncated_while_it_is_read_gives_an_error(tmp_path: Path) -> None:
+    """A mapped file would end the process with SIGBUS."""
+    path = tmp_path / "shrinking.safetensors"
+    shutil.copy(weights.PACKAGED / "georoutenet.safetensors", path)
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATING, path], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1, done
+    assert "became shorter while it was read" in done.stderr
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("n" * 300, "nul\0byte", str(tmp_path)):
+        with pytest.raises(InputError, match="no weights"):
+            load_policy(name)
 
 
 def test_damaged_files(saved: tuple[Policy, Path]) -> None:

@@ -9,6 +9,9 @@ from georoutenet.errors import InputError
 
 ENCODERS = ("georoutenet", "nar4tsp")
 UNITS = ("square", "density")
+LIMITS = {"hidden": 1024, "heads": 64, "layers": 64, "neighbors": 1024, "rbf": 1024, "reach": 1e6}
+"""The largest values: far beyond any use, and small enough that a forged file cannot ask for a model that no
+machine holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +44,16 @@ class PolicyConfig:
             raise InputError(
                 f"encoder {self.encoder!r} has distances in unit 'square' only, got {self.unit!r}"
             )
-        if isinstance(self.reach, bool) or not isinstance(self.reach, int | float) or not self.reach >= 0:
-            raise InputError(f"reach must be a number >= 0, got {self.reach!r}")
+        is_number = isinstance(self.reach, int | float) and not isinstance(self.reach, bool)
+        if not is_number or not 0 <= self.reach <= LIMITS["reach"]:
+            raise InputError(f"reach must be a number from 0 to {LIMITS['reach']:,.0f}, got {self.reach!r}")
         if self.reach and self.encoder != "georoutenet":
             raise InputError(f"encoder {self.encoder!r} has no reach, got {self.reach!r}")
         for name in ("hidden", "heads", "layers", "neighbors", "rbf"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
-        if self.rbf < 2:
-            raise InputError(f"rbf must be at least 2, got {self.rbf}")
+            least, most = 2 if name == "rbf" else 1, LIMITS[name]
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise InputError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
         if self.hidden % self.heads:
             raise InputError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
 
@@ -59,6 +62,8 @@ class PolicyConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PolicyConfig:
+        if not isinstance(values, dict):
+            raise InputError(f"policy settings must be a table, got {values!r}")
         allowed = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(allowed))
         if unknown:
