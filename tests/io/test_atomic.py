@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.io.atomic import atomic_write
+from georoutenet.io import atomic
+from georoutenet.io.atomic import atomic_write, sweep
 from georoutenet.io.cache import cache_folder
 
 
@@ -84,6 +89,67 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
         pass
     with pytest.raises(InputError, match="allowed: 'w', 'wb'"), atomic_write(tmp_path / "a", "r"):
         pass
+
+
+KILLED = """
+import os, signal, sys
+from georoutenet.io.atomic import atomic_write
+with atomic_write(sys.argv[1]) as file:
+    file.write("half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_leftovers_of_killed_processes_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first write of the next process; files being written and other people's files stay."""
+    monkeypatch.setattr(atomic, "_swept", set())
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (leftover,) = tmp_path.iterdir()
+    others = {".a.tmp", ".a.0123456789ag.tmp", "a.0123456789ab.tmp", ".a.0123456789ab.tmp.txt"}
+    for name in others:
+        (tmp_path / name).write_text("kept")
+    (tmp_path / ".link.0123456789ab.tmp").symlink_to(tmp_path / ".a.tmp")
+    with atomic_write(tmp_path / "b") as file:
+        assert not leftover.exists()
+        file.write("x")
+        sweep(tmp_path)  # as another process would meanwhile
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"b", ".link.0123456789ab.tmp"} | others
+
+
+def test_sweeping_never_takes_what_is_being_written(tmp_path: Path) -> None:
+    """Also not between the making of a file and its lock, or between its end and its new name."""
+    done = threading.Event()
+
+    def sweeping() -> None:
+        while not done.is_set():
+            sweep(tmp_path)
+
+    sweeper = threading.Thread(target=sweeping)
+    sweeper.start()
+    try:
+        for number in range(200):
+            with atomic_write(tmp_path / "a") as file:
+                file.write(str(number))
+            assert (tmp_path / "a").read_text() == str(number)
+    finally:
+        done.set()
+        sweeper.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_without_locks_files_are_written_and_nothing_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without locks cannot tell a leftover from a file that is being written."""
+    monkeypatch.setattr("georoutenet.io.locks.fcntl", None)
+    monkeypatch.setattr(atomic, "_swept", set())
+    (tmp_path / ".a.0123456789ab.tmp").write_text("x")
+    with atomic_write(tmp_path / "a") as file:
+        file.write("new")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", ".a.0123456789ab.tmp"}
 
 
 def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
