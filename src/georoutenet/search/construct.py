@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.search.neighbors import nearest_neighbors, power_of_two_scale
+from georoutenet.search.neighbors import nearest_in_matrix, nearest_neighbors, power_of_two_scale
 
 Points = NDArray[np.float64]
 Tour = NDArray[np.int64]
@@ -135,13 +135,37 @@ def greedy_edge(coordinates: ArrayLike) -> Tour:
     while fragments > 1:
         ends = np.flatnonzero(links[:, 1] < 0)
         near = nearest_neighbors(points[ends], 8 if len(ends) > 9 else len(ends) - 1)
-        left = np.repeat(ends, near.shape[1])
-        right = ends[near.ravel()]
-        a, b = np.minimum(left, right), np.maximum(left, right)
+        a, b = _edges(ends, near)
         length = np.square(points[a] - points[b]).sum(axis=1)
         order = np.lexsort((b, a, length))
         fragments -= _join(a[order], b[order], links, parent)
     return _unroll(links)
+
+
+def greedy_edge_in_matrix(matrix: NDArray[np.float64]) -> Tour:
+    """``greedy_edge`` by a matrix of distances.
+
+    From round to round the lists grow: where a few cities are near to all others, they are in every list.
+    """
+    n = len(matrix)
+    links = np.full((n, 2), -1, dtype=np.int64)
+    parent = np.arange(n)
+    fragments, width = n, 8
+    while fragments > 1:
+        ends = np.flatnonzero(links[:, 1] < 0)
+        among = matrix if len(ends) == n else matrix[np.ix_(ends, ends)]
+        a, b = _edges(ends, nearest_in_matrix(among, width))
+        order = np.lexsort((b, a, matrix[a, b]))
+        fragments -= _join(a[order], b[order], links, parent)
+        width *= 4
+    return _unroll(links)
+
+
+def _edges(ends: Tour, near: NDArray[np.int32]) -> tuple[Tour, Tour]:
+    """Both ends, the lower first, of the edges from each of ``ends`` to those of them that are near it."""
+    left = np.repeat(ends, near.shape[1])
+    right = ends[near.ravel()]
+    return np.minimum(left, right), np.maximum(left, right)
 
 
 @njit(cache=True, nogil=True)

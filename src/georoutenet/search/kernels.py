@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D = range(7)
+EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D, EXPLICIT = range(8)
 
 FREE = 8
 """Added to a rule for paths (see ``path.py``): the last city is no place, every way to it costs nothing."""
@@ -40,7 +40,7 @@ LOG = 1024
 Search = namedtuple(
     "Search",
     [
-        "x",  # (n,) float64; for GEO the latitude in radians
+        "x",  # (n,) float64; for GEO the latitude in radians; (n, n) where it is the matrix of distances
         "y",  # (n,) float64; for GEO the longitude in radians
         "neighbors",  # (n, k) int32, nearest first
         "near",  # (n, k) float64, how far they are
@@ -94,6 +94,23 @@ def place_distance(rule, x, y, i, j):
     return exact if rule == EUCLIDEAN else floor(exact + 0.5)
 
 
+def _given_distance(rule, x, y, i, j):
+    raise NotImplementedError  # compiled code takes the overload
+
+
+@overload(_given_distance)
+def _choose_given_distance(rule, x, y, i, j):
+    if x.ndim == 2:
+        return lambda rule, x, y, i, j: x[i, j]
+    return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def given_distance(rule, x, y, i, j):
+    """Distance of two places by their rule, or their entry where ``x`` is a matrix."""
+    return _given_distance(rule, x, y, i, j)
+
+
 @njit(cache=True, nogil=True, forceinline=True)
 def fixed_distance(rule, bound, x, y, i, j):
     """Distance where edges are fixed: those of the cities bound, bound + 1, then bound + 2, bound + 3, ..."""
@@ -101,7 +118,7 @@ def fixed_distance(rule, bound, x, y, i, j):
         return -NEVER
     if rule & FREE and max(i, j) == len(x) - 1:
         return 0.0
-    return place_distance(rule & 7, x, y, i, j)
+    return given_distance(rule & 7, x, y, i, j)
 
 
 def _distance(rule, x, y, i, j):
@@ -113,7 +130,7 @@ def _choose_distance(rule, x, y, i, j):
     # By type, so that each search is compiled for its own case: a test at run time costs 30 % of the speed.
     if isinstance(rule, types.BaseTuple):
         return lambda rule, x, y, i, j: fixed_distance(rule[0], rule[1], x, y, i, j)
-    return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
+    return lambda rule, x, y, i, j: given_distance(rule, x, y, i, j)
 
 
 @njit(cache=True, nogil=True, forceinline=True)

@@ -85,7 +85,7 @@ def improve(
     run = _Run(instance, given, ends, stop, progress)
     interrupted = False
     if instance.n >= 4:
-        compile_kernels(path=ends.is_path, large=instance.n > WHOLE)
+        compile_kernels(path=ends.is_path, large=instance.n > WHOLE, matrix=instance.matrix is not None)
         run.begin = time.perf_counter()
         try:
             run.search(_checked_neighbors(neighbors, instance), seed)
@@ -124,11 +124,11 @@ class _Run:
             len(x) - special
         )  # the cities at the ends of a path are in no window, and no kick begins there
         self.state = state = make_search(rule, x, y, neighbors, tour, seed, places)
-        if len(x) > WHOLE:
+        if self.instance.n > WHOLE:
             self._search_windows(state, code, places, 0, seed)
             state.queue[:] = state.tour
         self._descend(state, rule)
-        if len(x) <= WHOLE:
+        if self.instance.n <= WHOLE:
             state.excess[1] = SLACK * self.scale * self._progress().length / len(x)
             self._perturb(state, rule)
         else:
@@ -270,8 +270,9 @@ def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], N
     """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
     from georoutenet.search import kernels
 
-    if instance.matrix is not None:
-        raise InputError("the local search does not know distance matrices; improve=False leaves it out")
+    if instance.matrix is not None:  # as ``x``, and nothing as ``y``
+        scale = 1.0 if instance.is_integer else power_of_two_scale(instance.matrix)
+        return kernels.EXPLICIT, instance.matrix * scale, np.empty(0), scale
     coordinates, scale = instance.coordinates, 1.0
     if instance.rule is DistanceRule.EUCLIDEAN:
         scale = power_of_two_scale(coordinates)
@@ -300,13 +301,15 @@ def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArr
 
 
 @functools.cache
-def compile_kernels(*, path: bool = False, large: bool = False) -> None:
+def compile_kernels(*, path: bool = False, large: bool = False, matrix: bool = False) -> None:
     """Run the kernels once on a tiny instance, so that no time limit is spent on compiling them."""
     from georoutenet.search import kernels
 
     angles = np.arange(8) * (math.pi / 4)
     x, y = np.cos(angles), np.sin(angles)
     neighbors = nearest_neighbors(np.stack([x, y], axis=1), 5)
+    if matrix:
+        x, y = np.hypot(x - x[:, None], y - y[:, None]), np.empty(0)
     rules: list[Any] = [kernels.EUCLIDEAN] if not path else []
     if path or large:
         rules.append((kernels.EUCLIDEAN, 6))

@@ -11,6 +11,9 @@ from georoutenet.problem.instance import DistanceRule, Instance
 ALL_PAIRS = 128
 """Up to this many points all pairs are compared: as fast as a tree, and SciPy need not be imported."""
 
+ROWS = 256
+"""Rows of a matrix that are sorted at a time."""
+
 
 def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     """The ``k`` nearest other points of every point, nearest first, ties by lower index.
@@ -58,6 +61,34 @@ def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
     return result
 
 
+def nearest_in_matrix(matrix: NDArray[np.float64], k: int) -> NDArray[np.int32]:
+    """The ``k`` nearest other cities of every city by a matrix of distances, nearest first.
+
+    Of cities at the same distance those that follow by index come first, from the last on to the first: where
+    many are equally near, every city has others.
+    """
+    n = len(matrix)
+    k = min(k, n - 1)
+    result = np.empty((n, k), dtype=np.int32)
+    for first in range(0, n if k else 0, ROWS):
+        block = matrix[first : first + ROWS].copy()
+        cities = first + np.arange(len(block))
+        block[np.arange(len(block)), cities] = np.inf
+        rows, columns = np.nonzero(block <= np.partition(block, k - 1, axis=1)[:, k - 1 : k])
+        order = np.lexsort(((columns - cities[rows]) % n, block[rows, columns], rows))
+        rows, columns = rows[order], columns[order]
+        rank = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(block)))[rows]
+        result[cities] = columns[rank < k].reshape(len(block), k)
+    return result
+
+
+def instance_neighbors(instance: Instance, k: int) -> NDArray[np.int32]:
+    """The ``k`` nearest other cities of every city of an instance, nearest first."""
+    if instance.matrix is not None:
+        return nearest_in_matrix(instance.matrix, k)
+    return nearest_neighbors(spatial_points(instance), k)
+
+
 def candidate_neighbors(
     instance: Instance, *, nearest: int = 5, per_quadrant: int = 2, among: int = 40
 ) -> NDArray[np.int32]:
@@ -65,8 +96,11 @@ def candidate_neighbors(
 
     Of the ``among`` nearest cities of a city: the first ``nearest``, and the first ``per_quadrant`` in each
     of the four quadrants around it. Where cities lie in clusters or rows, the nearest alone are all on one
-    side, and no move leads out. Shorter lists are filled up with the next nearest cities.
+    side, and no move leads out. Shorter lists are filled up with the next nearest cities. Under a matrix
+    there are no sides: the lists are the nearest cities, as many.
     """
+    if instance.matrix is not None:
+        return nearest_in_matrix(instance.matrix, nearest + 4 * per_quadrant)
     lists = nearest_neighbors(spatial_points(instance), among)
     right = np.empty(lists.shape, dtype=np.bool_)
     above = np.empty(lists.shape, dtype=np.bool_)

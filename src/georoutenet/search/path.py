@@ -92,7 +92,7 @@ class Ends:
         self, x: Floats, y: Floats, neighbors: Lists, tour: Tour
     ) -> tuple[int, int, Floats, Floats, Lists, Tour]:
         """The closed tour to search: a flag for its rule, how many of its last cities the fixed edge or the
-        free city take, coordinates, neighbor lists, tour."""
+        free city take, coordinates (``x`` alone where it is a matrix), neighbor lists, tour."""
         from georoutenet.search import kernels
 
         if not self.is_path:
@@ -101,12 +101,13 @@ class Ends:
         if self.start is None or self.end is None:
             flag = kernels.FREE
             neighbors = _with_free_city(neighbors, tour)
-            x, y, tour = np.append(x, x[0]), np.append(y, y[0]), np.append(tour, self.n)
+            x, y, tour = _with_one_more(x), _with_one_more(y), np.append(tour, self.n)
         order = self._order(len(x))
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         special = 1 if self._first is None else 2
-        return flag, special, x[order], y[order], place[neighbors[order]].astype(np.int32), place[tour]
+        lists = place[neighbors[order]].astype(np.int32)
+        return flag, special, _reordered(x, order), _reordered(y, order), lists, place[tour]
 
     def from_cycle(self, found: Tour) -> Tour:
         """The tour that a closed tour in the kernels' numbers stands for."""
@@ -132,6 +133,19 @@ class Ends:
             last = [city for city in (self._first, self.n) if city is not None]
         cities = np.arange(count)
         return np.append(cities[~np.isin(cities, last)], last).astype(np.int64)
+
+
+def _with_one_more(values: Floats) -> Floats:
+    """Coordinates or a matrix with an entry for one more city, which means nothing."""
+    if values.ndim == 2:
+        return np.pad(values, (0, 1))
+    return np.append(values, values[:1])
+
+
+def _reordered(values: Floats, order: Tour) -> Floats:
+    if values.ndim == 2:
+        return values[np.ix_(order, order)]
+    return values[order] if values.size else values
 
 
 def _with_free_city(neighbors: Lists, tour: Tour) -> Lists:

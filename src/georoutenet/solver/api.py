@@ -86,9 +86,9 @@ def solve_all(
     Where a size cannot be solved as asked, its positions come with the error.
     """
     cancel = threading.Event()
-    sizes: dict[int, list[int]] = {}
+    sizes: dict[tuple[int, bool], list[int]] = {}
     for k, instance in enumerate(instances):
-        sizes.setdefault(instance.n, []).append(k)
+        sizes.setdefault((instance.n, instance.has_coordinates), []).append(k)
     jobs: list[tuple[int, Group, int]] = []
     for positions in sizes.values():
         try:

@@ -19,7 +19,7 @@ from georoutenet.device import choose_device
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.path import Ends
-from georoutenet.search.space_filling import space_filling_curve
+from georoutenet.search.space_filling import nearest_city_tour, space_filling_curve
 from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.solver.network import (
     NETWORK,
@@ -40,6 +40,8 @@ COMPILING = 0.2
 """Seconds of compiling from which on a result mentions it."""
 PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
+PER_PAIR = 1.5e-8
+"""Seconds per entry of the same under a matrix."""
 MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
 
@@ -132,6 +134,11 @@ class Group:
     def _decoding(self) -> Decoding | None:
         """What to ask the network, or None where it is not to be asked."""
         options = self.options
+        if not all(instance.has_coordinates for instance in self.instances):
+            if options.decoder is not None or options.first == "network" or not options.improve:
+                _ = [instance.coordinates for instance in self.instances]  # whoever has none complains
+            self.notes.append("the network needs coordinates; the first tour was constructed")
+            return None
         by_size = options.first == "auto" and options.decoder is None and options.improve
         if self.n > NETWORK and by_size:
             self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
@@ -149,7 +156,7 @@ class Group:
         check_memory(self.n, decoding, str(policy.device))
         self.policy = policy
         if device == "cpu" or options.improve:
-            _load_compiled(self.ends, self.n)
+            _load_compiled(self.ends, self.n, self._by_matrix)
         self.timings["load"] = (now() - began) / self.count
         return decoding if self._affordable(decoding) else None
 
@@ -201,18 +208,23 @@ class Group:
         """A tour without the network: greedy edge, or along a curve where even that takes too long."""
         if self.n <= 3:
             return np.arange(self.n)
-        cost = MARGIN * PER_CITY["greedy edge"] * self.n + _numba_import()
+        cost = MARGIN * self._seconds("greedy edge") + _numba_import()
         curve = self.options.first == "curve"
         if curve or self.cancel.is_set() or cost > self._remaining():
+            if instance.matrix is not None:
+                self.method = "nearest neighbor"
+                return nearest_city_tour(instance.matrix)
             if self.options.first == "greedy-edge" and self.method != "space-filling curve":
                 self.notes.append("there was no time for greedy edge; the first tour follows a curve")
             self.method = "space-filling curve"
             return space_filling_curve(instance.coordinates)
         watch_compiler()
-        from georoutenet.search.construct import greedy_edge
+        from georoutenet.search.construct import greedy_edge, greedy_edge_in_matrix
         from georoutenet.search.neighbors import spatial_points
 
         self.method = "greedy edge"
+        if instance.matrix is not None:
+            return greedy_edge_in_matrix(instance.matrix)
         return greedy_edge(spatial_points(instance))
 
     def finish(self, k: int) -> Result:
@@ -229,7 +241,7 @@ class Group:
         interrupted = self.cancel.is_set()
         if options.improve and self.n > 3 and not interrupted:
             if self._has_room(shared):
-                _load_compiled(self.ends, self.n)
+                _load_compiled(self.ends, self.n, self._by_matrix)
                 neighbors = self._neighbors(instance, shared)
                 offset = shared + now() - began
                 found = improve(
@@ -280,16 +292,27 @@ class Group:
             return math.inf
         return self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
 
+    @property
+    def _by_matrix(self) -> bool:
+        """Whether distances are looked up instead of computed, at least those of one instance."""
+        return any(instance.matrix is not None for instance in self.instances)
+
+    def _seconds(self, work: str) -> float:
+        """What some work that cannot be interrupted takes, about."""
+        if self._by_matrix:
+            return PER_PAIR * self.n**2
+        return PER_CITY[work] * self.n
+
     def _has_room(self, elapsed: float) -> bool:
-        return self._left(elapsed) > MARGIN * PER_CITY["nearest"] * self.n + _numba_import()
+        return self._left(elapsed) > MARGIN * self._seconds("nearest") + _numba_import()
 
     def _neighbors(self, instance: Instance, elapsed: float) -> NDArray[np.int32] | None:
         """The local search's own candidate lists (None), or the nearest cities where time is short."""
-        if self._left(elapsed) > MARGIN * PER_CITY["candidates"] * self.n:
+        if self._left(elapsed) > MARGIN * self._seconds("candidates"):
             return None
-        from georoutenet.search.neighbors import nearest_neighbors, spatial_points
+        from georoutenet.search.neighbors import instance_neighbors
 
-        return nearest_neighbors(spatial_points(instance), 7)
+        return instance_neighbors(instance, 7)
 
     def _search_stop(self, offset: float) -> Stop:
         """The caller's limit; without one, until little more is to be gained."""
@@ -326,8 +349,8 @@ def _numba_import() -> float:
     return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
-def _load_compiled(ends: Ends, n: int) -> None:
+def _load_compiled(ends: Ends, n: int, matrix: bool = False) -> None:
     watch_compiler()
     from georoutenet.search.local_search import WHOLE, compile_kernels
 
-    compile_kernels(path=ends.is_path, large=n > WHOLE)
+    compile_kernels(path=ends.is_path, large=n > WHOLE, matrix=matrix)
