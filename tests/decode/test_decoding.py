@@ -84,6 +84,21 @@ def test_what_is_printed_is_read_back(
         **(of_beam if decoder == "beam" else {}),
     )
     assert Decoding.parse(str(decoding)) == decoding
+    assert Decoding.from_header(decoding.header()) == decoding
+
+
+def test_words_are_those_of_the_tables() -> None:
+    assert RECOMMENDED.decoder_words == ["Beam-1000", "8 views", "dominance", "length 60"]
+    assert Decoding(candidates=16, precision="bfloat16").scores_words == ["16 candidates", "bfloat16"]
+    assert Decoding(views=2).decoder_words == ["Greedy", "2 views"]
+
+
+def test_headers_hold_every_setting() -> None:
+    expected = {"decoder": "beam", "width": "9", "views": "4", "finalists": "2", "dominance": "yes"}
+    expected |= {"length_weight": "0.25", "candidates": "", "precision": "float32"}
+    beam = Decoding("beam", width=9, views=4, finalists=2, dominance=True, length_weight=0.25)
+    assert beam.header() == expected
+    assert Decoding().header()["width"] == ""
 
 
 def test_what_a_label_does_not_say_comes_from_the_others() -> None:

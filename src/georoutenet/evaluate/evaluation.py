@@ -34,10 +34,7 @@ from georoutenet.problem.instance import Instance
 Progress = Callable[[int, int], None]
 """Called with the number of instances done and their total."""
 
-RESULT_KEYS = (
-    *("sha256", "set", "instances", "decoder", "width", "views"),
-    *("finalists", "dominance", "length_weight", "improve", "seed", "statistics", "candidates", "precision"),
-)
+RESULT_KEYS = ("sha256", "set", "instances", *header_of(Settings()))
 """What decides the tours: files that differ in one of these hold different results."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from georoutenet.evaluate.settings import settings_of
+
 METHODS = {
     ("nar4tsp", "pg"): "NAR4TSP-PG",
     ("nar4tsp", "mcs"): "NAR4TSP-MCS",
@@ -19,21 +21,8 @@ def method_name(header: dict[str, str]) -> str:
 
 def decoder_name(header: dict[str, str]) -> str:
     """As the paper writes it, with every setting that the paper does not have."""
-    name = header["decoder"].capitalize() + (f"-{header['width']}" if header["width"] else "")
-    if header.get("views", "1") != "1":
-        name += f", {header['views']} views"
-    if header.get("finalists"):
-        name += f", {header['finalists']} finalists"
-    if header.get("dominance"):
-        name += ", dominance"
-    if header.get("length_weight"):
-        name += f", length {header['length_weight']}"
-    if header.get("improve"):
-        name += f", {header['improve']} s search"
-    if header.get("statistics") == "batch":
-        name += f", {BATCH_STATISTICS}"
-    if header.get("candidates"):
-        name += f", {header['candidates']} candidates"
-    if header.get("precision", "float32") != "float32":
-        name += f", {header['precision']}"
-    return name
+    settings = settings_of(header)
+    parts = settings.decoding.decoder_words
+    parts += [f"{settings.improve:g} s search"] if settings.improve else []
+    parts += [BATCH_STATISTICS] if settings.statistics == "batch" else []
+    return ", ".join(parts + settings.decoding.scores_words)

@@ -80,18 +80,8 @@ def parse_decoder(text: str, *, alone: Mapping[str, Any] | None = None, **others
 
 def settings_of(header: Mapping[str, str]) -> Settings:
     """The settings that a file of results was made with; older headers lack what was not there yet."""
-    decoding = Decoding(
-        header["decoder"],
-        width=int(header["width"] or Decoding.width),
-        views=int(header.get("views", "1")),
-        finalists=int(header.get("finalists") or 0),
-        dominance=bool(header.get("dominance")),
-        length_weight=float(header.get("length_weight") or 0.0),
-        candidates=int(header["candidates"]) if header.get("candidates") else None,
-        precision=header.get("precision", "float32"),
-    )
     return Settings(
-        decoding,
+        Decoding.from_header(header),
         improve=float(header.get("improve") or 0.0),
         statistics=header.get("statistics") or "frozen",
         seed=int(header.get("seed", "0")),
@@ -101,17 +91,9 @@ def settings_of(header: Mapping[str, str]) -> Settings:
 
 def header_of(settings: Settings) -> dict[str, str]:
     """The part of a header that ``settings_of`` reads; empty stands for the default or for what has none."""
-    decoding = settings.decoding
     return {
-        "decoder": decoding.decoder,
-        "width": "" if decoding.decoder == "greedy" else str(decoding.width),
-        "views": str(decoding.views),
-        "finalists": str(decoding.finalists or ""),
-        "dominance": "yes" if decoding.dominance else "",
-        "length_weight": f"{decoding.length_weight:g}" if decoding.length_weight else "",
+        **settings.decoding.header(),
         "improve": f"{settings.improve:g}" if settings.improve else "",
         "seed": str(settings.seed),
         "statistics": settings.statistics,
-        "candidates": "" if decoding.candidates is None else str(decoding.candidates),
-        "precision": decoding.precision,
     }
