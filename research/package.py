@@ -18,7 +18,8 @@ from georoutenet.errors import InputError
 from georoutenet.evaluate.packed import write_packed
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
-from georoutenet.policy.weights import PACKAGED, digest, list_digest, load_policy, read_card, save_weights
+from georoutenet.io.packaged import PACKAGED
+from georoutenet.policy.weights import digest, list_digest, load_policy, read_card, save_weights
 from research.pack import read_folder
 
 RESULTS = Path(__file__).parent.parent / "results"

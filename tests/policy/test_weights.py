@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from georoutenet.errors import InputError
+from georoutenet.io import packaged
+from georoutenet.io.packaged import find_weights, packaged_weights
 from georoutenet.model.config import LIMITS, PolicyConfig
 from georoutenet.policy import Policy, weights
 from georoutenet.policy.weights import (
-    find_weights,
     list_digest,
     load_policy,
-    packaged_weights,
     read_card,
     save_weights,
 )
@@ -232,8 +232,8 @@ def test_files_of_the_project_have_their_digests_beside_them(folder: str) -> Non
 def test_damaged_packaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single flipped bit of a file without a digest of its own."""
     for name in ("georoutenet-50.safetensors", weights.DIGESTS):
-        shutil.copy(weights.PACKAGED / name, tmp_path)
-    monkeypatch.setattr(weights, "PACKAGED", tmp_path)
+        shutil.copy(packaged.PACKAGED / name, tmp_path)
+    monkeypatch.setattr(packaged, "PACKAGED", tmp_path)
     load_policy("georoutenet-50")
     path = tmp_path / "georoutenet-50.safetensors"
     data = bytearray(path.read_bytes())
@@ -268,7 +268,7 @@ except InputError as error:
 def test_a_file_truncated_while_it_is_read_gives_an_error(tmp_path: Path) -> None:
     """A mapped file would end the process with SIGBUS."""
     path = tmp_path / "shrinking.safetensors"
-    shutil.copy(weights.PACKAGED / "georoutenet.safetensors", path)
+    shutil.copy(packaged.PACKAGED / "georoutenet.safetensors", path)
     done = subprocess.run(
         [sys.executable, "-c", TRUNCATING, path], capture_output=True, text=True, timeout=300
     )
@@ -321,7 +321,7 @@ def test_values_that_are_not_finite(saved: tuple[Policy, Path]) -> None:
 
 
 def test_packaged_names(tmp_path: Path, saved: tuple[Policy, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "PACKAGED", tmp_path)
+    monkeypatch.setattr(packaged, "PACKAGED", tmp_path)
     assert packaged_weights() == {"model": saved[1]}
     assert find_weights("model") == saved[1]
     with pytest.raises(InputError, match=r"packaged: model"):

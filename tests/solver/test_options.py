@@ -72,6 +72,7 @@ WRONG = [
     ({"first": "best"}, "unknown first tour 'best'; allowed: auto, network, greedy-edge, curve"),
     ({"first": "curve", "decoder": "beam"}, "decoder is of the network, which first='curve' does not ask"),
     ({"first": "greedy-edge", "views": 2}, "views is of the network"),
+    ({"weights": "georoutenet-7"}, "no weights 'georoutenet-7'"),
     ({"weights": 7}, "weights must be a name, a file or a Policy, got 7"),
     ({"device": "gpu"}, "unknown device 'gpu'; allowed: auto, cpu, cuda"),
     ({"max_seconds": -1}, "max_seconds must be a number >= 0, got -1"),
@@ -110,7 +111,6 @@ def test_wrong_options_are_refused_even_where_they_are_not_used(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "georoutenet-7"}, "no weights 'georoutenet-7'"),
         ({"start": 20}, r"start must be a city in 0..19, got 20"),
         ({"start": 1, "end": 1}, "same city 1"),
         ({"workers": 2}, "workers=2: the search of a single instance runs in one thread"),

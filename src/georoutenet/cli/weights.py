@@ -16,7 +16,8 @@ def weights(
     name: Annotated[str | None, typer.Argument(help="Packaged name or path of a .safetensors file.")] = None,
 ) -> None:
     """List the packaged weights, or print the configuration and card of one file."""
-    from georoutenet.policy.weights import packaged_weights, read_card
+    from georoutenet.io.packaged import packaged_weights
+    from georoutenet.policy.weights import read_card
 
     if name is not None:
         config, card = read_card(name)

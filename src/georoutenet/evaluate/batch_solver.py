@@ -21,7 +21,7 @@ from georoutenet.evaluate.settings import Settings
 from georoutenet.io.datasets import Dataset
 from georoutenet.model.scores import Scores
 from georoutenet.policy.policy import Policy
-from georoutenet.problem.instance import Instance
+from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import check_tour, tour_length
 from georoutenet.search.local_search import compile_kernels, improve
 from georoutenet.stop import MaxTime
@@ -160,7 +160,8 @@ class BatchSolver:
         decoding, inputs = self.settings.decoding, None
         if decoding.views == 1:
             # Random instances lie in the unit square and are taken as drawn; others are moved into it.
-            seen = [each.normalized() if each.rule.is_integer else each.coordinates for each in instances]
+            drawn = DistanceRule.EUCLIDEAN
+            seen = [each.coordinates if each.rule is drawn else each.normalized() for each in instances]
             inputs = torch.from_numpy(np.stack(seen)).float().to(self.device)
         found = decode_views(
             self._score,

@@ -26,9 +26,10 @@ from georoutenet.evaluate.results import PartialResults, Results, Row, read_resu
 from georoutenet.evaluate.settings import Settings, header_of, parse_decoder
 from georoutenet.evaluate.statistics import Interval, bootstrap_mean
 from georoutenet.io.datasets import Dataset, dataset
+from georoutenet.io.packaged import find_weights
 from georoutenet.io.provenance import commit, device_name, today
 from georoutenet.policy.policy import Policy
-from georoutenet.policy.weights import digest, find_weights, load_policy, read_card
+from georoutenet.policy.weights import digest, load_policy, read_card
 from georoutenet.problem.instance import Instance
 
 Progress = Callable[[int, int], None]

@@ -16,9 +16,10 @@ from georoutenet.evaluate.references import has_references, load_references
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
 from georoutenet.io.datasets import Dataset, dataset
+from georoutenet.io.packaged import find_weights
 from georoutenet.io.tsplib import load_optimal_tour
 from georoutenet.plot import plot_tour, save
-from georoutenet.policy.weights import digest, find_weights, load_policy
+from georoutenet.policy.weights import digest, load_policy
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, gap, tour_length
 from georoutenet.search import improve

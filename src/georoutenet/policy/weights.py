@@ -23,13 +23,13 @@ from torch import Tensor
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.packaged import find_weights
 from georoutenet.io.strict_json import parse_json
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
 
 FORMAT = "georoutenet-weights"
 VERSION = 1
-PACKAGED = Path(__file__).parent.parent / "weights"
 DIGESTS = "sha256.json"
 
 KEYS = {"format", "version", "config", "card", "sha256"}
@@ -56,22 +56,6 @@ def save_weights(path: str | Path, policy: Policy, card: dict[str, Any] | None =
         raise InputError(f"refusing to write {path}: a header of {length:,} bytes, at most {HEADER_LIMIT:,}")
     with atomic_write(path, "wb") as file:
         file.write(data.replace(_entry(UNKNOWN), _entry(hashlib.sha256(data).hexdigest()), 1))
-
-
-def packaged_weights() -> dict[str, Path]:
-    """The weights that come with the package, by name."""
-    return {path.stem: path for path in sorted(PACKAGED.glob("*.safetensors"))}
-
-
-def find_weights(name_or_path: str | Path) -> Path:
-    """The file of packaged weights of that name, or the path itself."""
-    packaged = packaged_weights()
-    if str(name_or_path) in packaged:
-        return packaged[str(name_or_path)]
-    if not os.path.isfile(name_or_path):
-        names = ", ".join(packaged) or "none"
-        raise InputError(f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names})")
-    return Path(name_or_path)
 
 
 def digest(name_or_path: str | Path) -> str:

@@ -16,6 +16,7 @@ from georoutenet.clock import now
 from georoutenet.decode.decoding import RECOMMENDED, Decoding
 from georoutenet.device import choose_device, memory_available
 from georoutenet.errors import InputError
+from georoutenet.io.packaged import find_weights
 from georoutenet.problem.instance import Instance
 from georoutenet.solver.edges import EdgeProbabilities, likely_edges
 from georoutenet.solver.options import SolveOptions
@@ -125,8 +126,6 @@ def check_memory(n: int, decoding: Decoding, device: str, available: int | None 
 
 def load(weights: str | Path, device: str) -> Policy:
     """A policy, kept for the next call; a changed file is read again."""
-    from georoutenet.policy.weights import find_weights
-
     path = find_weights(weights)
     return _load(str(path), path.stat().st_mtime_ns, device)
 

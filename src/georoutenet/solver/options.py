@@ -7,7 +7,6 @@ names and types for static type checkers, and a test compares the two.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from georoutenet.decode.decoding import DECODERS, Decoding
 from georoutenet.device import check_device
 from georoutenet.errors import InputError, whole
+from georoutenet.io.packaged import find_weights
 from georoutenet.stop import Progress, Stop
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class SolveOptions:
     )
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.weights, (str, os.PathLike)) or callable(self.weights)):
+        if isinstance(self.weights, (str, Path)):
+            find_weights(self.weights)
+        elif not callable(self.weights):
             raise InputError(f"weights must be a name, a file or a Policy, got {self.weights!r}")
         for name, least in (("beam_width", 1), ("views", 1), ("workers", 1), ("start", 0), ("end", 0)):
             if getattr(self, name) is not None:

@@ -1,0 +1,26 @@
+"""Where weights files are; it takes no torch to find them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from georoutenet.errors import InputError
+
+PACKAGED = Path(__file__).parent.parent / "weights"
+
+
+def packaged_weights() -> dict[str, Path]:
+    """The weights that come with the package, by name."""
+    return {path.stem: path for path in sorted(PACKAGED.glob("*.safetensors"))}
+
+
+def find_weights(name_or_path: str | Path) -> Path:
+    """The file of packaged weights of that name, or the path itself."""
+    packaged = packaged_weights()
+    if str(name_or_path) in packaged:
+        return packaged[str(name_or_path)]
+    if not os.path.isfile(name_or_path):
+        names = ", ".join(packaged) or "none"
+        raise InputError(f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names})")
+    return Path(name_or_path)
