@@ -151,3 +151,25 @@ def test_a_recipe_survives_the_round_trip() -> None:
     recipe = Recipe(mix=(Batch(n=20),), policy=PolicyConfig(hidden=64))
     assert recipe_from_dict(recipe.to_dict()) == recipe
     assert {field.name for field in dataclasses.fields(Recipe)} == recipe.to_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "learning_rate = 1" + "0" * 400,
+        "steps = 1" + "0" * 30,
+        "batch = " + "9" * 5000,
+        "mix = " + "[" * 5000,
+        "[policy]\nhidden = 1000000",
+        "[policy]\nreach = nan",
+    ],
+)
+def test_numbers_and_nesting_beyond_reason_are_refused(tmp_path: Path, text: str) -> None:
+    """Python refuses some of them with errors of its own, which say nothing of the recipe."""
+    path = tmp_path / "large.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"64 bits|cannot be read|must be a"):
+        read_recipe(path)
+    if text.startswith("mix"):
+        with pytest.raises(InputError, match="a list of tables is needed"):
+            recipe_from_dict({}, [text.replace(" ", "")])

@@ -30,6 +30,44 @@ def test_a_row_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
     assert path.read_text() == "step,loss\n10,0.5\n"
 
 
+BAD = {
+    "not UTF-8": b"20,0.\xff5,1.0",
+    "nul": b"20,0.\x005,1.0",
+    "quote": b'20,"0.5,1.0',
+    "comma": b"20,0,.5,1.0",
+    "letter": b"20,0.5,x",
+    "step": b"2\xc2\xb2,0.5,1.0",
+    "long": b"20," + b"9" * 200_000 + b"x,1.0",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_damaged_row_is_removed_and_named(tmp_path: Path, bad: str) -> None:
+    """One bad byte must not keep a run from going on, nor cost more than its row."""
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"step,loss,validation\n10,0.5,3.0\n" + BAD[bad] + b"\n30,0.25,2.0\n40,0.1,1.0\n")
+    log = MetricsFile(path, ["step", "loss", "validation"], after_step=30)
+    assert path.read_text() == "step,loss,validation\n10,0.5,3.0\n30,0.25,2.0\n"
+    assert log.complaint.endswith("damaged lines were removed: 3")
+    assert log.last_validation == 2.0
+
+
+def test_a_damaged_first_line_costs_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"step,l\xffss\n10,0.5\n")
+    MetricsFile(path, ["step", "loss"], after_step=10)
+    assert path.read_text() == "step,loss\n10,0.5\n"
+
+
+def test_other_columns_are_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("time,cost\n10,0.5\n")
+    log = MetricsFile(path, ["step", "loss"], after_step=10)
+    assert path.read_text() == "step,loss\n"
+    assert (tmp_path / "metrics.csv.old").read_text() == "time,cost\n10,0.5\n"
+    assert "kept as metrics.csv.old" in log.complaint
+
+
 def test_a_fresh_run_starts_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n10,0.5\n")

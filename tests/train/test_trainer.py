@@ -1,53 +1,26 @@
 from __future__ import annotations
 
-import csv
-import errno
 import math
-import os
-import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from runs import Listening, assert_same_weights, rows, train
 from tiny import tiny_recipe
 
 from georoutenet.errors import InputError
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.policy import Policy
 from georoutenet.policy.weights import load_policy, read_card
-from georoutenet.train.checkpoint import CheckpointError, load_checkpoint
-from georoutenet.train.log import Silent
-from georoutenet.train.recipe import Recipe
-from georoutenet.train.trainer import DivergedError, Outcome, Trainer, run_together
+from georoutenet.train.checkpoint import load_checkpoint
+from georoutenet.train.trainer import DivergedError, Trainer, run_together
 from georoutenet.train.validation import freeze_statistics, greedy_length, validation_set
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-def train(recipe: Recipe, out: Path, **options: object) -> Outcome:
-    return Trainer(recipe, out, **options).run()  # type: ignore[arg-type]
-
-
-def rows(out: Path) -> list[dict[str, str]]:
-    with open(out / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def assert_same_weights(one: Path, other: Path) -> None:
-    first, second = load_checkpoint(one), load_checkpoint(other)
-    assert first is not None
-    assert second is not None
-    assert first.step == second.step
-    for group, tensors in second.groups.items():
-        for name, tensor in tensors.items():
-            assert torch.equal(first.groups[group][name], tensor), (group, name)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
@@ -136,79 +109,6 @@ def test_stopping_and_resuming_reproduces_the_run(tmp_path: Path) -> None:
     assert last_rows[0]["validation"] == last_rows[1]["validation"] != ""
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tiny import tiny_recipe
-import torch
-torch.set_num_threads(1)
-from georoutenet.train import checkpoint
-from georoutenet.train.log import Silent
-from georoutenet.train.trainer import Trainer
-
-out, where, when = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-trainer = Trainer(tiny_recipe(["averaging=0.9", "log_every=1"]), out)
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if where == "step":
-    one_step = trainer._one_step
-    def counted():
-        one_step()
-        if trainer.step == when:
-            die()
-    trainer._one_step = counted
-elif where == "write":
-    write, written = checkpoint._write, 0
-    def counted(path, data):
-        global written
-        written += 1
-        write(path, data[: len(data) // 2] if written == when else data)
-        if written == when:
-            die()
-    checkpoint._write = counted
-outcome = trainer.run()
-print(outcome.step, outcome.finished)
-"""
-
-
-@pytest.mark.parametrize("where", ["step", "write"])
-def test_a_killed_run_resumes_to_bit_equal_weights(tmp_path: Path, where: str) -> None:
-    """SIGKILL at a random step, or in the middle of a random write of a checkpoint's files."""
-    when = random.SystemRandom().randint(1, 23 if where == "step" else 20)
-    recipe = tiny_recipe(["averaging=0.9", "log_every=1"])
-    train(recipe, tmp_path / "whole")
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "killed")]
-    killed = subprocess.run([*command, where, str(when)], capture_output=True, text=True, timeout=300)
-    assert killed.returncode == -signal.SIGKILL, (when, killed.stderr)
-    resumed = Trainer(recipe, tmp_path / "killed")
-    assert resumed.step < 24, when
-    assert resumed.run().finished
-    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
-    assert [row["loss"] for row in rows(tmp_path / "whole")] == [
-        row["loss"] for row in rows(tmp_path / "killed")
-    ]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
-    class Signaling(Silent):
-        def progress(self, step: int, share: float, text: str) -> None:
-            if step == 12:
-                os.kill(os.getpid(), number)
-
-    handler = signal.getsignal(number)
-    outcome = train(tiny_recipe(), tmp_path, reporter=Signaling())
-    assert (outcome.step, outcome.finished, outcome.signal) == (12, False, number)
-    assert signal.getsignal(number) is handler
-    stored = load_checkpoint(tmp_path)
-    assert stored is not None
-    assert stored.step == 12
-    assert train(tiny_recipe(), tmp_path).finished
-
-
 def test_another_recipe_is_refused_unless_fresh(tmp_path: Path) -> None:
     train(tiny_recipe(["steps=8"]), tmp_path)
     with pytest.raises(InputError, match=r"batch: 4 there, 8 here.*--fresh"):
@@ -217,32 +117,6 @@ def test_another_recipe_is_refused_unless_fresh(tmp_path: Path) -> None:
     outcome = train(tiny_recipe(["steps=8", "batch=8"]), tmp_path, fresh=True)
     assert outcome.step == 8
     assert rows(tmp_path)[-1]["instances"] == "64"
-
-
-def test_a_damaged_checkpoint_stops_the_command(tmp_path: Path) -> None:
-    train(tiny_recipe(["steps=8"]), tmp_path)
-    file = tmp_path / "checkpoint-000000008" / "momentum.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(CheckpointError, match="checkpoint-000000005"):
-        Trainer(tiny_recipe(["steps=8"]), tmp_path)
-    assert (tmp_path / "checkpoint-000000005").is_dir()
-
-
-def test_a_full_disk_ends_the_run_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only checkpoints are written: the kept weights may be what no longer fits."""
-    from georoutenet.train import trainer as module
-
-    def full_disk(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "save_weights", full_disk)
-        with pytest.raises(CheckpointError, match="No space left on device"):
-            train(tiny_recipe(), tmp_path)
-    stored = load_checkpoint(tmp_path)
-    assert stored is not None
-    assert stored.step == 5
-    assert train(tiny_recipe(), tmp_path).finished
 
 
 def test_not_a_number_stops_with_a_report(tmp_path: Path) -> None:
@@ -299,17 +173,12 @@ def test_nar4tsp_weights_are_kept_with_frozen_statistics(tmp_path: Path) -> None
 
 
 def test_first_line_says_what_runs_and_how_fast(tmp_path: Path) -> None:
-    lines: list[str] = []
-
-    class Listening(Silent):
-        def line(self, text: str) -> None:
-            lines.append(text)
-
-    train(tiny_recipe(), tmp_path, reporter=Listening())
-    assert len(lines) == 1
+    listening = Listening()
+    train(tiny_recipe(), tmp_path, reporter=listening)
+    (line,) = listening.lines
     parameters = Policy(tiny_recipe().policy).parameter_count()
     for part in ("cpu", "float32", f"{parameters:,} parameters", "steps/s", "instances/s", "left"):
-        assert part in lines[0]
+        assert part in line
 
 
 def test_held_out_sets_are_never_selected_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -96,11 +97,16 @@ class Named:
 
 
 class MetricsFile:
-    """``metrics.csv``: one row per log, appended; on resuming, rows later than the checkpoint are cut."""
+    """``metrics.csv``: one row per log, appended; on resuming, rows later than the checkpoint are cut.
+
+    A damaged file does not stop a run: rows that can be read are kept, and ``complaint`` says what was not.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str], *, after_step: int = 0) -> None:
-        self.path, self.columns = path, list(columns)
+        self.path, self.columns, self.complaint = path, list(columns), ""
         rows = self._rows_up_to(after_step) if after_step and path.exists() else []
+        validated = [row["validation"] for row in rows if row.get("validation")]
+        self.last_validation = float(validated[-1]) if validated else math.inf
         with atomic_write(path, "w") as file:
             writer = csv.DictWriter(file, self.columns, lineterminator="\n")
             writer.writeheader()
@@ -108,15 +114,43 @@ class MetricsFile:
 
     def _rows_up_to(self, step: int) -> list[dict[str, str]]:
         """Earlier rows that belong to this run; a row cut short by a crash is dropped."""
-        with open(self.path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != self.columns:
-                return []
-            return [
-                row
-                for row in reader
-                if row["step"].isdigit() and int(row["step"]) <= step and None not in row.values()
-            ]
+        first, *lines = self.path.read_bytes().split(b"\n")
+        header = self._fields(first) or []
+        if header != self.columns and sum(map(str.__ne__, header, self.columns)) != 1:
+            kept = self.path.with_name(f"{self.path.name}.old")
+            self.path.replace(kept)
+            self.complaint = f"{self.path} has other columns than this run: kept as {kept.name}, begun anew"
+            return []
+        rows, damaged = [], []
+        for number, line in enumerate(lines, 2):
+            fields = self._fields(line)
+            if fields is not None and self._are_numbers(fields):
+                row = dict(zip(self.columns, fields, strict=True))
+                if int(row["step"]) <= step:
+                    rows.append(row)
+            elif line:
+                damaged.append(number)
+        if damaged:
+            some = ", ".join(map(str, damaged[:5])) + (" ..." if len(damaged) > 5 else "")
+            self.complaint = f"{self.path}: damaged lines were removed: {some}"
+        return rows
+
+    def _fields(self, line: bytes) -> list[str] | None:
+        try:
+            fields = next(csv.reader([line.decode(errors="replace").rstrip("\r")]), [])
+        except csv.Error:
+            return None
+        return fields if len(fields) == len(self.columns) else None
+
+    def _are_numbers(self, fields: list[str]) -> bool:
+        """Whether the fields are a row: a step, and numbers or nothing."""
+        step = fields[self.columns.index("step")]
+        try:
+            for field in filter(None, fields):
+                float(field)
+        except ValueError:
+            return False
+        return step.isascii() and step.isdigit() and len(step) < 19
 
     def append(self, values: Mapping[str, Any]) -> None:
         line = io.StringIO()

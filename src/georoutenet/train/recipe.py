@@ -207,6 +207,8 @@ class Recipe:
 
 def _typed(key: str, value: Any, kind: str) -> Any:
     """``value`` as the field's type (given by name, as annotations are strings), or an error."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise InputError(f"{key} is not understood; a whole number of at most 64 bits is needed")
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     expected = {"int": int, "float": float, "str": str, "bool": bool}[kind]
@@ -242,7 +244,7 @@ def _parse_value(text: str) -> Any:
     """A TOML value; a bare word is a string, so that ``--set baseline=mean`` needs no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, thousands of digits, or nested beyond Python's stack
         return text
 
 
@@ -273,6 +275,6 @@ def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"recipe {str(path)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"recipe {str(path)!r} cannot be read: {error}") from None
     return recipe_from_dict({"name": path.stem, **values}, overrides)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,16 @@ from georoutenet.policy.weights import read_card, save_weights
 from georoutenet.train.checkpoint import (
     Checkpoint,
     CheckpointError,
+    check_groups,
     load_checkpoint,
     random_states,
     remove_checkpoints,
     restore_random_states,
     save_checkpoint,
+    sweep_checkpoints,
 )
 from georoutenet.train.distributed import Processes
+from georoutenet.train.lock import FolderLock
 from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, duration
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
@@ -82,12 +85,6 @@ class Trainer:
         self.reporter = reporter or Silent()
         if recipe.schedule_by == "seconds" and self.processes.count > 1:
             raise InputError('schedule_by = "seconds" works with one process; use "steps" with several')
-        stored = None if fresh else load_checkpoint(self.out)
-        if stored is not None and (differences := recipe.differences(stored.recipe)):
-            raise InputError(
-                f"{self.out} holds a checkpoint of another recipe ({'; '.join(differences)}). "
-                "Use another --out, the same settings, or --fresh to start again"
-            )
         self.cities = recipe.batches()[0].n
         if validation is None:
             coords = validation_set(recipe)
@@ -96,26 +93,50 @@ class Trainer:
                 greedy_length, coords=coords, batch=recipe.validation_batch, sparse=recipe.sparse
             )
         self.validate = validation
+        self.lock = FolderLock(self.out)
+        with ExitStack() as undo:
+            if self.processes.is_first:
+                self.lock.acquire()
+                undo.callback(self.lock.release)
+            self._prepare(fresh, tensorboard)
+            undo.pop_all()
 
-        policy = make_policy(recipe)
-        self.state = State(policy, recipe, self.device)
+    def _prepare(self, fresh: bool, tensorboard: bool) -> None:
+        """The state, new or from the newest checkpoint, the steps, and the logs."""
+        recipe = self.recipe
+        stored = None if fresh else load_checkpoint(self.out)
+        if stored is not None and (differences := recipe.differences(stored.recipe)):
+            raise InputError(
+                f"{self.out} holds a checkpoint of another recipe ({'; '.join(differences)}). "
+                "Use another --out, the same settings, or --fresh to start again"
+            )
+        self.state = State(make_policy(recipe), recipe, self.device)
         self.step, self.instances, self.seconds_before = 0, 0, 0.0
         self.best = self.last = math.inf
         if stored is not None:
+            try:
+                check_groups(stored.groups, self.state.groups())
+                restore_random_states(stored.random_states)
+            except CheckpointError as error:
+                raise CheckpointError(f"{self.out}: {error}") from None
             self.step, self.instances, self.seconds_before = stored.step, stored.instances, stored.seconds
             self.state.load(stored.groups, stored.step)
-            restore_random_states(stored.random_states)
-            self.best, self.last = self._validated("best"), self._validated("last")
+            self.best = self._validated("best")
         self.steps = make_steps(self.state, recipe, self.device, self.processes, self.reporter.line)
         self.names = diagnostics(recipe)
         self.logs: list[MetricsFile | TensorBoard] = []
         if self.processes.is_first:
+            sweep_checkpoints(self.out)
             if fresh:
                 remove_checkpoints(self.out)
             columns = ["step", "instances", "seconds", "learning_rate", "entropy_weight", *self.names]
-            self.logs.append(
-                MetricsFile(self.out / "metrics.csv", [*columns, "validation"], after_step=self.step)
-            )
+            metrics = MetricsFile(self.out / "metrics.csv", [*columns, "validation"], after_step=self.step)
+            if metrics.complaint:
+                self.reporter.line(metrics.complaint)
+            self.last = metrics.last_validation
+            if stored is not None and not math.isfinite(self.last):
+                self.last = self._validated("last")
+            self.logs.append(metrics)
             if tensorboard:
                 self.logs.append(TensorBoard(self.out / "tensorboard", after_step=self.step))
 
@@ -129,6 +150,8 @@ class Trainer:
 
     def session(self, caught: list[int], max_seconds: float) -> Generator[None, None, Outcome]:
         """`run` one step at a time; it ends early when ``caught`` is no longer empty."""
+        if self.processes.is_first:
+            self.lock.acquire()  # for a second run of the same trainer
         self.clock = time.monotonic()
         self.session_start = self.logged_at = self.step
         self.announced = False
@@ -139,12 +162,15 @@ class Trainer:
                 f"cannot write into {self.out}: {error.strerror or error}; "
                 "the same command goes on from the newest checkpoint there"
             ) from error
+        finally:
+            self.lock.release()
         signal_number = caught[0] if caught else None
         return Outcome(self.step, self.seconds, self.best, self.last, complete, signal_number)
 
     def _train(self, caught: list[int], max_seconds: float) -> Generator[None, None, bool]:
         """The loop; says whether the recipe is complete."""
         recipe, complete = self.recipe, self._complete()
+        self._renew_last()
         while not complete and not self._must_stop(caught, max_seconds):
             self._one_step()
             self._announce(max_seconds)
@@ -284,13 +310,31 @@ class Trainer:
         }
         save_weights(self.out / f"{name}.safetensors", policy, card)
 
+    def _renew_last(self) -> None:
+        """Write ``last`` where it is not of the checkpoint: a session may have ended between the two."""
+        if not self.step or not self.processes.is_first:
+            return
+        card = self._card("last")
+        if card is None or card.get("step") != self.step:
+            self._save_weights("last")
+
+    def _card(self, name: str) -> dict[str, Any] | None:
+        """The card of ``best`` or ``last``, if the file is whole and of this recipe."""
+        path = self.out / f"{name}.safetensors"
+        if not path.exists():
+            return None
+        try:
+            card = read_card(path)[1]
+        except InputError as error:
+            self.reporter.line(f"not used: {error}")
+            return None
+        recipe = card.get("recipe")
+        return card if isinstance(recipe, dict) and not self.recipe.differences(recipe) else None
+
     def _validated(self, name: str) -> float:
-        """The validation length in the header of ``best`` or ``last``, if it is of this recipe."""
-        with suppress(InputError, KeyError, TypeError, ValueError):
-            card = read_card(self.out / f"{name}.safetensors")[1]
-            if not self.recipe.differences(card["recipe"]):
-                return float(card["validation_length"])
-        return math.inf
+        """The validation length in the card of ``best`` or ``last``; infinite where there is none."""
+        length = (self._card(name) or {}).get("validation_length")
+        return float(length) if isinstance(length, int | float) and 0 <= length < 1e300 else math.inf
 
     def _checkpoint(self) -> None:
         if not self.processes.is_first:
