@@ -1,8 +1,9 @@
-"""The training kernels in CUDA C++ beside those in Triton: forward, and forward with backward, in one run.
+"""The training kernels in CUDA C++ beside compiled PyTorch: forward, and forward with backward.
 
-    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--alone] [--csv benchmarks/results/kernels.csv]
+    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--mma] [--csv benchmarks/results/kernels.csv]
 
-The nodes' kernels have no Triton version; their row stands alone. The start attention stands beside PyTorch.
+Everything is timed in a CUDA graph, as in training. With ``--mma`` a Hopper GPU runs the kernels' build for
+other GPUs.
 """
 
 from __future__ import annotations
@@ -11,120 +12,140 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from edge_kernels import arguments, both
 from kernel_table import Table, parser
-from neighborhood_attention import HEADS
-from neighborhood_attention import arguments as attention_arguments
+from torch import Tensor
 
-from georoutenet.kernels import edge_ends as edge_ends_triton
-from georoutenet.kernels import edge_update as edge_update_triton
-from georoutenet.kernels import encoder as fused
-from georoutenet.kernels.cuda import compile as native
-from georoutenet.kernels.cuda import node_layer as node_layer_cuda
-from georoutenet.kernels.cuda.edge_last import edge_last
-from georoutenet.kernels.neighborhood_attention import neighborhood_attention, neighborhood_slots
+from georoutenet.kernels import choose
+from georoutenet.kernels.edge_ends import (
+    edge_embedding,
+    edge_embedding_reference,
+    edge_update_logit,
+    edge_update_logit_reference,
+)
+from georoutenet.kernels.edge_update import edge_update, edge_update_reference
+from georoutenet.kernels.nearest import nearest
+from georoutenet.kernels.node_layer import Tower, node_layer_reference
+from georoutenet.kernels.start_attention import (
+    bf16_weights,
+    start_distribution,
+    start_distribution_reference,
+    start_state,
+    start_state_reference,
+)
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
-from georoutenet.model.layers import narrowed
+
+D = 128
+Passes = tuple[Callable[[], object], Callable[[], object]]
+"""A forward pass, and forward with backward."""
 
 
-def cases(batch: int, n: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """For each operation its forward pass and both passes."""
-    d = 128
-    update = arguments([(batch, n, n, d), (batch, n, d), (batch, n, d), (d, d), (d,), (d,)], 3)
-    distance = torch.rand(batch, n, n, device="cuda")
-    bases = [torch.linspace(0, 1.4, 16, device="cuda"), torch.tensor(0.1, device="cuda")]
-    embedding = [*bases, *arguments([(d, 16), (d,), (d, d), (d,)], 0)]
-    embed = partial(edge_ends_triton.edge_embedding, distance, dtype=torch.bfloat16)
-    logit = arguments([(batch, n, n, d), (d, d), (d,), (d,), (1,)], 1)
-    leaves, near, grads = attention_arguments(batch, n, 16)
-    attend = partial(
-        neighborhood_attention, *leaves, *near, heads=HEADS, slots=neighborhood_slots(near[0], near[1])
-    )
-    return {
-        "update": (
-            partial(edge_update_triton.edge_update, *update),
-            both(edge_update_triton.edge_update, update),
-        ),
-        "embedding": (partial(embed, *embedding), both(embed, embedding)),
-        "logit": (partial(edge_ends_triton.edge_logit, *logit), both(edge_ends_triton.edge_logit, logit)),
-        "update and logit": (partial(edge_last, *update, *logit[1:]), both(edge_last, [*update, *logit[1:]])),
-        "attention": (attend, lambda: torch.autograd.grad(attend(), leaves, grads)),
-    }
+def random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    values = [torch.randn(s, device="cuda") * (s[-1] ** -0.5 if len(s) == 2 else 1) for s in shapes]
+    return [value.to(dtype) for value in values]
 
 
-def nodes(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Attention and the nodes of six layers; the gradient of the edge states adds up where it is."""
+def passes(function: Callable[..., Tensor | list[Tensor]], given: list[Tensor]) -> Passes:
+    """Both, with gradients of all arguments."""
+    leaves = [value.detach().requires_grad_() for value in given]
+    outputs = function(*leaves)
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    upstream = [torch.randn_like(output) for output in outputs]
+
+    def both() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        found = function(*leaves)
+        torch.autograd.backward(found if isinstance(found, list) else [found], upstream)
+
+    return partial(function, *leaves), both
+
+
+def nodes(batch: int, n: int, *, hopper: bool) -> tuple[Passes, Passes]:
+    """Attention and the nodes of six layers, in kernels and in PyTorch."""
     net = GeoRouteNet(PolicyConfig()).cuda()
-    (q, k, v, e, _, strength), places, _ = attention_arguments(batch, n, 16)
-    near, slots = Neighborhood(*places), neighborhood_slots(places[0], places[1])
-    first = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
+    _, near, slots = nearest(torch.rand(batch, n, 2, device="cuda"), 10, 11, 0.0)
+    given = random(*[(batch, n, D)] * 4, (batch, n, n, D), dtype=torch.bfloat16)
+    strength = torch.tensor(0.7, device="cuda")
 
-    def forward() -> list[torch.Tensor]:
-        tower = node_layer_cuda.Tower(net, first)
-        outputs: list[torch.Tensor] = []
-        for number, layer in enumerate(net.layers):
-            given = (layer.edge_bias.weight, strength, near, slots)
-            outputs += tower.layer(number, (q, k, v), e, *given)
+    def fused(q: Tensor, k: Tensor, v: Tensor, first: Tensor, e: Tensor) -> list[Tensor]:
+        tower, outputs = Tower(net, first, hopper=hopper), []
+        for number in range(len(net.layers)):
+            outputs += tower.layer(number, (q, k, v), e, strength, near, slots)
         return outputs
 
-    upstream = [torch.randn_like(x) for x in forward()]
+    def plain(q: Tensor, k: Tensor, v: Tensor, first: Tensor, e: Tensor) -> list[Tensor]:
+        history, outputs = [first], []
+        for number in range(len(net.layers)):
+            found = node_layer_reference(net, number, (q, k, v), e, strength, near, history)
+            history.append(found[1])
+            outputs += found
+        return outputs
 
-    def backward() -> None:
-        net.zero_grad()
-        for leaf in (q, k, v, e, strength, first):
-            leaf.grad = None
-        torch.autograd.backward(forward(), upstream)
-
-    return forward, backward
+    return passes(fused, given), passes(torch.compile(plain), given)
 
 
-def starts(batch: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+def starts(batch: int, n: int) -> tuple[Passes, Passes]:
     """Six layers' start attention, up to the start distribution."""
     net = GeoRouteNet(PolicyConfig()).cuda()
-    first = torch.randn(batch, 128, device="cuda").bfloat16().requires_grad_()
-    x = torch.randn(batch, n, 128, device="cuda").bfloat16().requires_grad_()
-    upstream = torch.randn(batch, n, device="cuda")
+    given = random((batch, 1, D), (batch, n, D), dtype=torch.bfloat16)
 
-    def forward() -> torch.Tensor:
-        s = first
-        with narrowed(net, x.dtype):
-            for layer in net.layers:
-                s = fused.start(net, layer, s, x, is_last=layer is net.layers[-1])
+    def fused(s: Tensor, x: Tensor) -> Tensor:
+        s = s.squeeze(1)
+        for layer, weights in zip(net.layers, bf16_weights(net.layers), strict=True):
+            s = (start_distribution if layer is net.layers[-1] else start_state)(s, x, layer, weights)
         return s
 
-    def backward() -> None:
-        net.zero_grad()
-        first.grad = x.grad = None
-        forward().backward(upstream)
+    def plain(s: Tensor, x: Tensor) -> Tensor:
+        s = s.squeeze(1)
+        for layer in net.layers:
+            is_last = layer is net.layers[-1]
+            s = (start_distribution_reference if is_last else start_state_reference)(s, x, layer)
+        return s
 
-    return forward, backward
+    return passes(fused, given), passes(torch.compile(plain), given)
+
+
+def cases(batch: int, n: int, *, hopper: bool) -> dict[str, tuple[Passes, Passes]]:
+    """For each operation its passes in kernels and in compiled PyTorch."""
+    states = random((batch, n, n, D), (batch, n, D), (batch, n, D), dtype=torch.bfloat16)
+    update = [*states, *random((D, D), (D,), (D,))]
+    head = random((D, D), (D,), (D,), (1,))
+    distance = torch.rand(batch, n, n, device="cuda")
+    bases = [torch.linspace(0, 1.4, 16, device="cuda"), torch.tensor(0.1, device="cuda")]
+    embedding = [*bases, *random((D, 16), (D,), (D, D), (D,))]
+    embed = partial(edge_embedding, distance, hopper=hopper)
+    plain_embed = torch.compile(partial(edge_embedding_reference, distance, dtype=torch.bfloat16))
+    last = partial(edge_update_logit, hopper=hopper)
+    return {
+        "update": (
+            passes(partial(edge_update, hopper=hopper), update),
+            passes(torch.compile(edge_update_reference), update),
+        ),
+        "embedding": (passes(embed, embedding), passes(plain_embed, embedding)),
+        "update and logit": (
+            passes(last, [*update, *head]),
+            passes(torch.compile(edge_update_logit_reference), [*update, *head]),
+        ),
+        "attention and nodes, 6 layers": nodes(batch, n, hopper=hopper),
+        "start, 6 layers": starts(batch, n),
+    }
 
 
 def main() -> None:
     command = parser(__doc__)
-    command.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
+    command.add_argument("--mma", action="store_true", help="the build for other GPUs on Hopper")
     options = command.parse_args()
-    native.HOPPER = not options.alone
+    device = torch.device("cuda", 0)
+    hopper = choose.is_hopper(device) and not options.mma
+    if not choose.compiles(device, hopper):
+        raise SystemExit("the CUDA kernels do not run here")
+    torch.manual_seed(0)
     table = Table("cuda", options)
-    fits = native.fits
-    cuda = "CUDA, four warps together" if native.hopper(torch.device("cuda", 0)) else "CUDA"
-    for what, (forward, backward) in cases(options.batch, options.n).items():
-        for how in (cuda, "Triton"):
-            native.fits = fits if how == cuda else lambda *_: False
+    for what, ways in cases(options.batch, options.n, hopper=hopper).items():
+        for how, (forward, both) in zip(("CUDA, wgmma" if hopper else "CUDA", "compiled"), ways, strict=True):
             table.measure(f"{what} forward", how, forward)
-            table.measure(f"{what} both", how, backward)
-    native.fits = fits
-    forward, backward = nodes(options.batch, options.n)
-    table.measure("attention and nodes, 6 layers, forward", cuda, forward)
-    table.measure("attention and nodes, 6 layers, both", cuda, backward)
-    forward, backward = starts(options.batch, options.n)
-    for how in ("CUDA", "PyTorch"):
-        native.fits = fits if how == "CUDA" else lambda *_: False
-        table.measure("start, 6 layers, forward", how, forward)
-        table.measure("start, 6 layers, both", how, backward)
-    native.fits = fits
+            table.measure(f"{what} both", how, both)
     table.append()
 
 

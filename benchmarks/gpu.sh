@@ -23,19 +23,17 @@ step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/trainin
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
 for part in ${*:-tests training-tests kernels steps}; do
   case $part in
-    tests) gpu_tests 420 tests/model tests/decode ;;
+    tests) gpu_tests 420 tests/kernels tests/model tests/policy tests/decode ;;
     training-tests) gpu_tests 420 tests/train ;;
     kernels)
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv"
       run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --alone
-      run 120 python3 benchmarks/edge_kernels.py --csv "$out/kernels.csv"
-      run 60 python3 benchmarks/neighborhood_attention.py --sweep --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --mma
       run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
       ;;
     steps)
       step 180 --profile
-      step 120 --profile --alone --case "$large" --case "$small"
+      step 120 --profile --mma --case "$large" --case "$small"
       step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
       step 180 --set fused=false --case "$large" --case "$small"
       ;;

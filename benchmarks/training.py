@@ -1,7 +1,7 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
     python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
-        [--memory] [--trace trace.csv] [--alone] [--apart] [--at-once] [--set policy.encoder=nar4tsp]
+        [--memory] [--trace trace.csv] [--mma] [--at-once] [--set policy.encoder=nar4tsp]
         [--csv benchmarks/results/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
@@ -21,13 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from georoutenet.kernels.nar4tsp import nar4tsp_layer_cuda
 
 from georoutenet.decode import rollout
-from georoutenet.kernels import encoder as fused
-from georoutenet.kernels.cuda import compile as native
-from georoutenet.kernels.cuda import edge_update as edge_update_cuda
-from georoutenet.kernels.cuda import node_layer as node_layer_cuda
+from georoutenet.kernels.choose import CUDA
+from georoutenet.policy import Policy
 from georoutenet.train import step as step_module
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe, recipe_from_dict
@@ -157,22 +154,12 @@ def show_memory(step: Step, most: int = 40) -> None:
         print(f"{size / 2**20:9.1f} MiB {owner}")
 
 
-def kernels_of(recipe: Recipe, device: torch.device) -> str:
-    """What the edge states are computed in, besides compiled PyTorch."""
-    dtype = getattr(torch, recipe.precision)
-    if not recipe.fused or not fused.fits(recipe.policy, dtype, device):
-        return ""
-    states = torch.empty((0, recipe.policy.hidden), dtype=dtype, device=device)
-    if recipe.policy.encoder == "georoutenet":
-        is_ours = node_layer_cuda.fits(recipe.policy, states)
-    else:
-        is_ours = nar4tsp_layer_cuda.fits(states, recipe.policy.heads)
-    name = "triton"
-    if is_ours:
-        name = "cuda, four warps together" if native.hopper(states.device) else "cuda"
-    again = recipe.recompute if recipe.policy.encoder == "georoutenet" else 0
-    name += f", {again} of the edge states made again" if again else ""
-    return f"{name}, gradients of weights at once" if step_module.postponing is nullcontext else name
+def form_of(policy: Policy, recipe: Recipe) -> str:
+    """The form in which the network trains, and how it differs from the usual."""
+    form = policy.form(torch.rand(recipe.batch, recipe.n, 2), recipe.policy.neighbors + 1)
+    if form in CUDA and recipe.recompute:
+        form += f", {recipe.recompute} of the edge states recomputed"
+    return f"{form}, gradients of weights at once" if step_module.postponing is nullcontext else form
 
 
 def measure(
@@ -181,11 +168,13 @@ def measure(
     device: torch.device,
     seconds: float,
     *,
+    avoid: tuple[str, ...] = (),
     profile: bool = False,
     memory: bool = False,
     trace: Path | None = None,
 ) -> dict[str, object]:
     policy = make_policy(recipe)
+    policy.avoid = avoid
     state = State(policy, recipe, device)
     began = time.perf_counter()
     (plain,) = make_steps(state, recipe_from_dict({**recipe.to_dict(), "cuda_graph": False}), device)
@@ -211,7 +200,7 @@ def measure(
         "precision": recipe.precision,
         "compile": recipe.compile,
         "fused": recipe.fused,
-        "kernels": kernels_of(recipe, device),
+        "kernels": form_of(policy, recipe),
         "cuda_graph": recipe.cuda_graph,
         "steps_per_second": round(steps, 2),
         "instances_per_second": round(steps * recipe.batch),
@@ -233,19 +222,13 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")
     parser.add_argument("--memory", action="store_true", help="also print what holds the memory at its peak")
     parser.add_argument("--trace", type=Path, help="also write every GPU kernel of a replayed step to a file")
-    parser.add_argument("--alone", action="store_true", help="no products of four warps on GPUs that can")
-    parser.add_argument(
-        "--apart", action="store_true", help="the last edge update and the head in two kernels"
-    )
+    parser.add_argument("--mma", action="store_true", help="the kernels' build for other GPUs on Hopper")
     parser.add_argument(
         "--at-once", action="store_true", help="gradients of weights not alongside the backward pass"
     )
     options = parser.parse_args()
-    native.HOPPER = not options.alone
     if options.at_once:
         step_module.postponing = nullcontext  # the loss is its value
-    if options.apart:
-        edge_update_cuda.last_fits = lambda e: False
     device = torch.device(options.device)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     options.csv.parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +239,8 @@ def main() -> None:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         also = {"profile": options.profile, "memory": options.memory, "trace": options.trace}
-        row = measure(name, recipe, device, options.seconds, **also)
+        avoid = ("cuda hopper",) if options.mma else ()
+        row = measure(name, recipe, device, options.seconds, avoid=avoid, **also)
         print("\n".join(f"{key:22s} {value}" for key, value in row.items()), end="\n\n", flush=True)
         is_new = not options.csv.exists()
         with open(options.csv, "a", newline="", encoding="utf-8") as file:

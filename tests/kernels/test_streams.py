@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.kernels import streams
-from georoutenet.kernels.streams import later, postponing
+from georoutenet.kernels.streams import deferred, postponing
 
 
 class Stream:
@@ -64,7 +64,7 @@ LOSS = cast("Tensor", OnGPU("loss", []))
 
 
 def work(name: str, notes: list[str]) -> None:
-    with later(cast("Tensor", OnGPU(name, notes))):
+    with deferred(cast("Tensor", OnGPU(name, notes))):
         notes.append(name)
 
 
@@ -110,6 +110,6 @@ def test_nothing_is_postponed_unless_somebody_waits_at_the_end(notes: list[str])
 
 def test_on_a_cpu_everything_happens_at_once() -> None:
     done = []
-    with postponing(torch.ones(1)), later(torch.ones(1)):
+    with postponing(torch.ones(1)), deferred(torch.ones(1)):
         done.append(1)
     assert done == [1]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from georoutenet.model import all_pairs
 from georoutenet.model.config import PolicyConfig
-from georoutenet.policy import Policy, policy
+from georoutenet.policy import Policy
 
 
 def make(dtype: torch.dtype = torch.float64, layers: int = 3) -> Policy:
@@ -41,13 +41,9 @@ def scores_and_gradients(made: Policy, scores: Callable[[], tuple[Tensor, Tensor
     return {"start": start.detach(), "logits": logits.detach(), **gradients}
 
 
-def of_two_towers(
-    made: Policy, coords: Tensor, width: int | None, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Tensor]:
-    with monkeypatch.context() as patch:
-        patch.setattr(policy, "ONE_SET", False)
-        patch.setattr(policy, "all_pairs", None)
-        return scores_and_gradients(made, lambda: made.dense(coords, width))
+def of_two_towers(made: Policy, coords: Tensor, width: int | None) -> dict[str, Tensor]:
+    near = made._near(made._scaled(coords), width)
+    return scores_and_gradients(made, lambda: made._by_rows(coords, near))
 
 
 def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
@@ -60,30 +56,28 @@ def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: floa
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 12, 30])
 @pytest.mark.parametrize("fixed", [False, True])
-def test_one_set_of_edge_states_equals_the_two_towers(
-    n: int, fixed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_set_of_edge_states_equals_the_two_towers(n: int, fixed: bool) -> None:
     made, coords, width = make(), cities(3, n), min(n, 7) if fixed else None
-    expected = of_two_towers(made, coords, width, monkeypatch)
+    expected = of_two_towers(made, coords, width)
     found = scores_and_gradients(made, lambda: made.dense(coords, width))
     agree(found, expected, 1e-11)
 
 
-def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled() -> None:
     """Traced by the compiler, forward and backward."""
     made, coords = make(layers=2), cities(2, 11)
     compiled = torch.compile(made.dense, backend="aot_eager", fullgraph=True, dynamic=False)
     found = scores_and_gradients(made, lambda: compiled(coords, 5))
-    agree(found, of_two_towers(made, coords, 5, monkeypatch), 1e-11)
+    agree(found, of_two_towers(made, coords, 5), 1e-11)
 
 
-def test_precision_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_of_bfloat16() -> None:
     """Gradients in bfloat16 are about as far from the exact ones as those of the two towers."""
     exact, rounded, coords = make(), make(torch.float32), cities(4, 20)
     rounded.load_state_dict(exact.state_dict())
     rounded.compute_dtype = torch.bfloat16
-    expected = of_two_towers(exact, coords, 9, monkeypatch)
-    towers = of_two_towers(rounded, coords.float(), 9, monkeypatch)
+    expected = of_two_towers(exact, coords, 9)
+    towers = of_two_towers(rounded, coords.float(), 9)
     found = scores_and_gradients(rounded, lambda: rounded.dense(coords.float(), 9))
 
     def off(values: dict[str, Tensor]) -> float:
@@ -99,7 +93,7 @@ def test_precision_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradients_of_near_pairs_are_added_where_they_lie() -> None:
     e = torch.rand(1, 3, 3, 2, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([[[0, 2], [1, 0], [2, 1]]])
-    same, near = all_pairs.ProductAndNear.apply(e, torch.eye(2).double(), all_pairs.places(index))
+    same, near = all_pairs.ProductAndNear.apply(e, torch.eye(2).double(), all_pairs.rows_of(index))
     assert torch.equal(near[1], e[0, 0, 2])
     (2 * same).sum().backward(retain_graph=True)
     assert torch.equal(e.grad, torch.full_like(e, 2))

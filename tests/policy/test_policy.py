@@ -5,16 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
+from emulated import emulate_gpu
 
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.policy import Policy
-from georoutenet.problem.instance import Instance
 
 ENCODERS = ["georoutenet", "nar4tsp"]
 
@@ -86,17 +85,6 @@ def test_one_city(policy: Policy) -> None:
     torch.testing.assert_close(policy(coords).start, torch.zeros(2, 1, dtype=torch.float64))
 
 
-def test_instances_of_different_sizes(policy: Policy) -> None:
-    rng = np.random.default_rng(0)
-    instances = [Instance(1000 * rng.random((n, 2)) - 300) for n in (5, 9, 5, 2, 9, 5)]
-    together = policy.score_many(instances, batch_size=2)
-    for instance, scores in zip(instances, together, strict=True):
-        with torch.no_grad():
-            alone = policy(torch.from_numpy(instance.normalized())[None])
-        torch.testing.assert_close(scores.logits, alone.logits)
-        torch.testing.assert_close(scores.start, alone.start)
-
-
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_gradients_agree_with_finite_differences(encoder: str) -> None:
     torch.manual_seed(2)
@@ -162,15 +150,30 @@ def test_training_mode_of_nar4tsp_uses_the_batch() -> None:
 
 
 def test_kernels_read_weights_in_float32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "georoutenet.kernels.encoder.fits", lambda config, dtype, device: dtype == torch.bfloat16
-    )
-    policy = Policy(PolicyConfig(hidden=16, heads=2, layers=1))
+    emulate_gpu(monkeypatch, hopper=True)
+    policy = Policy(PolicyConfig(layers=1))
     assert not policy.is_fused()
     policy.compute_dtype = torch.bfloat16
     assert policy.is_fused()
+    assert policy.form(torch.rand(1, 20, 2), 11) == "cuda hopper"
+    policy.fused = False
+    assert policy.form(torch.rand(1, 20, 2), 11) == "all pairs"
+    policy.fused = True
     for dtype in (torch.bfloat16, torch.float64):
         assert not policy.to(dtype).is_fused()
+
+
+def test_settings_are_arguments() -> None:
+    policy = Policy(
+        PolicyConfig(encoder="nar4tsp", hidden=8, heads=2, layers=1),
+        compute_dtype=torch.bfloat16,
+        statistics="batch",
+        fused=False,
+        recompute=2,
+    ).eval()
+    assert (policy.compute_dtype, policy.fused, policy.recompute) == (torch.bfloat16, False, 2)
+    with torch.no_grad():
+        assert policy(torch.rand(2, 5, 2)).logits.shape == (2, 5, 5)
 
 
 @torch.no_grad()
@@ -223,7 +226,10 @@ def test_the_unit_of_density_scales_distances_alone() -> None:
     torch.testing.assert_close(density(coords).logits, square(coords).logits)
     coords = torch.rand(2, 200, 2, dtype=torch.float64)
     assert not torch.allclose(density(coords).logits, square(coords).logits)
-    torch.testing.assert_close(density._nodes(coords).start, _start_of_wider(square, coords, 2.0))
+    torch.testing.assert_close(
+        density._nodes(coords, density._near(density._scaled(coords))).start,
+        _start_of_wider(square, coords, 2.0),
+    )
 
 
 @torch.no_grad()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
-from emulated import Emulated
+from emulated import emulate, on_gpu
 from tiny import tiny_recipe
 from torch import Tensor, nn
 
-from georoutenet.train import adam
-from georoutenet.train.adam import PIECE, WARPS, Adam, FusedAdam, starts
+from georoutenet.kernels import adam as kernels
+from georoutenet.kernels.adam import PIECE
+from georoutenet.train.adam import Adam, FusedAdam, starts
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.step import State
 
@@ -100,20 +100,14 @@ def compare(found: Case, expected: Case, rtol: float = 2e-6) -> None:
             assert not together.buffer[~used].any()
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("adam.cu", tmp_path_factory.mktemp("adam"), warps=WARPS)
-
-
 @pytest.fixture
-def emulated(library: Emulated, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Runs the kernels on emulated blocks, at most so many."""
 
     def use(blocks: int) -> None:
-        monkeypatch.setattr(adam, "NORM", partial(library, "adam_norm"))
-        monkeypatch.setattr(adam, "UPDATE", partial(library, "adam_update"))
-        monkeypatch.setattr(adam, "NORM_BLOCKS", 2 * blocks)
-        monkeypatch.setattr(adam, "UPDATE_BLOCKS", blocks)
+        emulate(monkeypatch)
+        monkeypatch.setattr(kernels, "NORM_BLOCKS", 2 * blocks)
+        monkeypatch.setattr(kernels, "UPDATE_BLOCKS", blocks)
 
     return use
 
@@ -159,7 +153,7 @@ def test_a_graph_has_a_table_of_its_own(emulated: Callable[[int], None]) -> None
     with pytest.MonkeyPatch.context() as patch, found.adam.recording() as table:
         for name in ("NORM", "UPDATE"):
             launches.append(recorded := [])
-            patch.setattr(adam, name, lambda *a, of=recorded, **k: of.append((a, k)))
+            patch.setattr(kernels, name, lambda *a, of=recorded, **k: of.append((a, k)))
         found.set_gradients()
         found.adam.update(VALUES)
         kept = [parameter.grad for parameter in found.parameters]
@@ -173,7 +167,7 @@ def test_a_graph_has_a_table_of_its_own(emulated: Callable[[int], None]) -> None
     for parameter, gradient in zip(expected.parameters, kept, strict=True):
         parameter.grad = gradient
     expected.adam.update(VALUES)
-    for kernel, ((arguments, options),) in zip((adam.NORM, adam.UPDATE), launches, strict=True):
+    for kernel, ((arguments, options),) in zip((kernels.NORM, kernels.UPDATE), launches, strict=True):
         kernel(*arguments, **options)
     compare(found, expected)
 
@@ -182,11 +176,11 @@ def test_training_with_the_kernels(emulated: Callable[[int], None], monkeypatch:
     """Whole steps of a policy, with gradients as the backward pass leaves them."""
     emulated(20)
 
-    def train(kernels: bool) -> State:
-        monkeypatch.setattr(adam, "fits", lambda weights: kernels)
+    def train(in_kernels: bool) -> State:
+        monkeypatch.setattr("georoutenet.train.step.has_adam", lambda device, dtype: in_kernels)
         recipe = tiny_recipe(ALL)
         state = State(make_policy(recipe), recipe, torch.device("cpu"))
-        assert isinstance(state.optimizer, FusedAdam) == kernels
+        assert isinstance(state.optimizer, FusedAdam) == in_kernels
         (step,) = make_steps(state, recipe, torch.device("cpu"))
         for _ in range(3):
             step()
@@ -236,8 +230,7 @@ def test_parameters_are_views_of_one_buffer() -> None:
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("step", [0, 999])
 def test_on_the_device(settings: list[str], step: int) -> None:
-    if not adam.fits(torch.empty(1, device="cuda")):
-        pytest.skip("no CUDA kernels on this device")
+    on_gpu(False)
     found, expected = (Case(make, settings, 5, step, "cuda") for make in (FusedAdam, Adam))
     for case in (found, expected):
         case.take_steps(2)
@@ -247,8 +240,7 @@ def test_on_the_device(settings: list[str], step: int) -> None:
 @pytest.mark.gpu
 def test_recorded_on_the_device() -> None:
     """A graph with gradients of its own, replayed between eager steps."""
-    if not adam.fits(torch.empty(1, device="cuda")):
-        pytest.skip("no CUDA kernels on this device")
+    on_gpu(False)
     found, expected = (Case(make, ALL, 5, 3, "cuda") for make in (FusedAdam, Adam))
     found.set_gradients()
     source = [None if p.grad is None else p.grad.clone() for p in found.parameters]

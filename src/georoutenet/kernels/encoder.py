@@ -1,183 +1,75 @@
-"""GeoRouteNet over all pairs with one set of edge states, in fused kernels: how it trains on a GPU.
+"""GeoRouteNet over all pairs in CUDA kernels, with one set of edge states: how it trains on a GPU.
 
 The node tower and the edge tower of `georoutenet.model.georoutenet` each carry edge states of their own,
 which keeps the node tower small. In training all pairs exist anyway, so here attention reads the near pairs'
-states from those of all pairs, ``(B, n, n, d)``, layer by layer. The function is the same.
+states from those of all pairs, ``(B, n, n, d)``, layer by layer. The function is that of
+`georoutenet.model.all_pairs`, in bf16. `georoutenet.kernels.choose` says where it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from georoutenet.kernels.cuda import bases as bases_cuda
-from georoutenet.kernels.cuda import compile as native
-from georoutenet.kernels.cuda import nearest as nearest_cuda
-from georoutenet.kernels.cuda import node_layer as node_layer_cuda
-from georoutenet.kernels.cuda import start_attention as start_attention_cuda
-from georoutenet.kernels.cuda.node_layer import Tower
-from georoutenet.kernels.streams import beside, mark, rejoin, reserve, wait_for
-from georoutenet.model.geometry import Neighborhood
+from georoutenet.kernels import bases as bases_module
+from georoutenet.kernels.bases import bases
+from georoutenet.kernels.cuda import (
+    edge_ends,
+    edge_update,
+    neighborhood_attention,
+    node_gradients,
+    node_layer,
+)
+from georoutenet.kernels.cuda.compile import Kernel
+from georoutenet.kernels.cuda.node_weights import ARRANGE
+from georoutenet.kernels.cuda.start_attention import KERNELS as START
+from georoutenet.kernels.edge_ends import edge_embedding, edge_update_logit
+from georoutenet.kernels.edge_update import edge_update as update_edges
+from georoutenet.kernels.nearest import CITIES, NEAREST, nearest, slots_reference
+from georoutenet.kernels.node_layer import Tower
+from georoutenet.kernels.start_attention import bf16_weights, start_distribution, start_state
+from georoutenet.kernels.streams import join, keep_alive, mark, side_stream, wait_for
+from georoutenet.model.geometry import Neighborhood, neighborhood, pair_distances
 from georoutenet.model.georoutenet import node_features
-from georoutenet.model.layers import narrowed
 
 if TYPE_CHECKING:
-    from georoutenet.model.config import PolicyConfig
     from georoutenet.model.georoutenet import GeoRouteNet, Layer
     from georoutenet.model.layers import Linear
 
-
-Tables = dict[str, Tensor]
-"""What attention wants to know of the neighborhoods in every layer."""
+BF16 = torch.bfloat16
 
 
-@dataclass(frozen=True)
-class Operations:
-    """The operations on edge states; each exists as a plain function and as fused kernels."""
-
-    embedding: Callable[..., Tensor]
-    attention: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    update: Callable[..., Tensor]
-    last: Callable[..., Tensor]
-    """The last layer's update, and the head."""
-    near: Callable[[Tensor, PolicyConfig, int | None], tuple[Tensor, Neighborhood, Tables] | None]
-    """All distances, neighborhoods of this width, and their tables, in one kernel; nothing where it does not
-    fit."""
-    tables: Callable[[Neighborhood], Tables]
-    bases: Callable[[GeoRouteNet], bases_cuda.Start]
-    """What the embedding and every layer's attention want to know of the distances' parameters."""
-    tower: Callable[[GeoRouteNet, Tensor], Tower | None]
-    """The layers' work at the nodes in kernels, given the first states; nothing where there are none."""
+def kernels(*, hopper: bool) -> list[Kernel]:
+    """All that a pass launches, forward and backward."""
+    by_gpu = (edge_ends, edge_update, neighborhood_attention, node_gradients, node_layer)
+    others = (ARRANGE, *START, *NEAREST.values(), bases_module.FORWARD, bases_module.BACKWARD)
+    return [*(kernel for module in by_gpu for kernel in module.kernels(hopper=hopper)), *others]
 
 
-@cache
-def operations(*, plain: bool = False) -> Operations:
-    """The fused operations (they need Triton), or the plain ones that they are tested against."""
-    from georoutenet.kernels import edge_ends as ends
-    from georoutenet.kernels import edge_update as update
-    from georoutenet.kernels import neighborhood_attention as attention
-    from georoutenet.kernels.cuda import edge_last as last
-
-    if plain:
-        return Operations(
-            ends.edge_embedding_reference,
-            attention.neighborhood_attention_reference,
-            update.edge_update_reference,
-            last.edge_last_reference,
-            lambda places, config, width: None,
-            lambda near: {},
-            bases_cuda.bases_reference,
-            lambda net, first: None,
-        )
-
-    def near(
-        places: Tensor, config: PolicyConfig, width: int | None
-    ) -> tuple[Tensor, Neighborhood, Tables] | None:
-        if width is None or not nearest_cuda.fits(places, config.neighbors, width):
-            return None
-        size, blocks = attention.blocks_of(places.shape[1])
-        distance, found, slots = nearest_cuda.nearest(
-            places, config.neighbors, width, config.reach, size * blocks
-        )
-        return distance, found, {"slots": slots}
-
-    # The gradient of the last edge states takes their place, and that of earlier ones the later ones'.
-    return Operations(
-        ends.edge_embedding,
-        attention.neighborhood_attention,
-        partial(update.edge_update, in_place=True),
-        partial(last.edge_last, in_place=True),
-        near,
-        lambda near: {"slots": attention.neighborhood_slots(near.index, near.mask)},
-        lambda net: (bases_cuda.bases if bases_cuda.fits(net) else bases_cuda.bases_reference)(net),
-        lambda net, first: Tower(net, first) if node_layer_cuda.fits(net.config, first) else None,
-    )
-
-
-def fits(config: PolicyConfig, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernels take this model: bfloat16 on GPUs that have it, sizes that are powers of two."""
-    sizes = (config.hidden, config.rbf, config.heads)
-    powers = all(size & (size - 1) == 0 for size in sizes) and min(config.hidden, config.rbf) >= 16
-    return dtype == torch.bfloat16 and powers and native.is_capable(device)
-
-
-def compile_nodes(net: GeoRouteNet) -> None:
-    """Compile what happens at the nodes outside of kernels, for all batch sizes and numbers of cities. Only
-    `all_pairs` uses it, so that scores in another precision (of a validation, say) compile nothing."""
-
-    def begin_of_net(coords: Tensor, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
-        return begin(net, coords, dtype)
-
-    net.compiled = torch.compile(begin_of_net, dynamic=True)
-    states = net.start["query"].new_empty((0, net.config.hidden), dtype=torch.bfloat16)
-    if not node_layer_cuda.fits(net.config, states):
-        for layer in net.layers:
-            is_last = layer is net.layers[-1]
-            layer.compiled = torch.compile(layer.conclude if is_last else layer.advance, dynamic=True)
-
-
-def begin(
-    net: GeoRouteNet, coords: Tensor, dtype: torch.dtype
-) -> tuple[list[Tensor], Tensor, tuple[Tensor, ...]]:
-    """`GeoRouteNet.begin` in few kernels: the first node states are in ``dtype``, which is how layers look
-    back on them, and the first q, k, v are side by side in one tensor ``(B, n, 3 d)``."""
+def begin(net: GeoRouteNet, coords: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`GeoRouteNet.begin` in few kernels: the first node states, the start state, and the first q, k, v side
+    by side in one tensor ``(B, n, 3 d)``; all in bf16."""
     features, into = node_features(coords), net.node_input
     # A matrix for each instance: backward then has many short sums over rows, and not one long one.
     ones, both = torch.ones_like(features[..., :1]), torch.cat((into.weight, into.bias.unsqueeze(-1)), -1)
-    first = torch.bmm(torch.cat((features, ones), -1), both.T.expand(len(coords), -1, -1)).to(dtype)
-    s = net.start["query"].expand(len(coords), -1).to(dtype)  # (B, d)
-    # First together, then in ``dtype``: the gradients of q, k and v are parts of one.
+    first = torch.bmm(torch.cat((features, ones), -1), both.T.expand(len(coords), -1, -1)).to(BF16)
+    s = net.start["query"].expand(len(coords), -1).to(BF16)  # (B, d)
+    # First together, then in bf16: the gradients of q, k and v are parts of one.
     weights, biases = zip(*net.layers[0].queries(both.dtype), strict=True)
-    maps = torch.cat(weights).to(dtype), torch.cat(biases).to(dtype)
-    return [first], s, (functional.linear(first, *maps),)
+    return first, s, functional.linear(first, torch.cat(weights).to(BF16), torch.cat(biases).to(BF16))
 
 
-def embed(
-    net: GeoRouteNet, distance: Tensor, bases: tuple[Tensor, Tensor], dtype: torch.dtype, use: Operations
-) -> Tensor:
-    """Eq. edge_embedding: the first edge states of pairs at these distances."""
-    first, second = cast("Linear", net.edge_input[0]), cast("Linear", net.edge_input[2])
-    return use.embedding(
-        distance,
-        *bases,
-        first.weight,
-        first.bias,
-        second.weight,
-        second.bias,
-        dtype,
-    )
-
-
-def update(layer: Layer, e: Tensor, source: Tensor, target: Tensor, use: Operations) -> Tensor:
-    """Eqs. edge_proposal and edge_update of sources ``(B, m, d)`` with targets ``(B, n, d)``."""
-    return use.update(*_of_update(layer, e, source, target))
-
-
-def _of_update(layer: Layer, e: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-    norm = layer.edge_norm
-    return e, source.contiguous(), target, layer.edge_update.weight, norm.weight, norm.bias
-
-
-def logits(net: GeoRouteNet, e: Tensor, source: Tensor, target: Tensor, use: Operations) -> Tensor:
-    """The last layer's update, and the edge head."""
-    first, last = cast("Linear", net.edge_head[0]), cast("Linear", net.edge_head[2])
-    head = first.weight, first.bias, last.weight.flatten(), last.bias
-    return use.last(*_of_update(net.layers[-1], e, source, target), *head)
-
-
-def start(net: GeoRouteNet, layer: Layer, s: Tensor, x: Tensor, *, is_last: bool) -> Tensor:
-    """The start state after attending to the nodes ``x``; of the last layer the start distribution."""
-    if start_attention_cuda.fits(net.config, x):
-        in_kernels = start_attention_cuda.start_distribution if is_last else start_attention_cuda.start_state
-        return in_kernels(s, x, layer)
-    return layer.start_attention.distribution(s, x) if is_last else layer.start(s, x)
+@cache
+def compiled_begin() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """`begin`, compiled for all batch sizes and numbers of cities."""
+    return torch.compile(begin, dynamic=True)
 
 
 @dataclass(frozen=True)
@@ -187,54 +79,90 @@ class Ahead:
     bases: tuple[Tensor, Tensor]
     strengths: list[Tensor]
     has_bases: torch.cuda.Event | None
-    first: Tensor  # node states (B, n, d)
     s: Tensor
     queries: tuple[Tensor, ...]  # q, k, v of the first layer (B, n, d)
     has_queries: torch.cuda.Event | None
-    tower: Tower | None
+    tower: Tower
+    starts: list[list[Tensor]]  # bf16 weights of each layer's start attention
     has_tower: torch.cuda.Event | None
 
 
-def prepare(net: GeoRouteNet, coords: Tensor, dtype: torch.dtype, use: Operations) -> Ahead:
-    """Begin a pass: many small kernels, beside those of the distances and the first edge states."""
-    with beside(coords):
-        centers, bandwidth, strengths = use.bases(net)
+def prepare(net: GeoRouteNet, coords: Tensor, *, hopper: bool, compiled: bool) -> Ahead:
+    """Begin a pass: many small kernels on the side stream, next to those of the distances and the first edge
+    states."""
+    with side_stream(coords):
+        centers, bandwidth, strengths = bases(net)
         has_bases = mark(coords)
-        (first,), s, (together,) = net.compiled(coords, dtype) if net.compiled else begin(net, coords, dtype)
+        first, s, together = (compiled_begin() if compiled else begin)(net, coords)
         queries = together.unflatten(-1, (3, -1)).unbind(2)
         has_queries = mark(coords)
-        tower = use.tower(net, first)
+        tower = Tower(net, first, hopper=hopper)
         has_tower = mark(coords)
-        reserve(coords)
-    reserve(centers, bandwidth, *strengths, first, s, together)
-    if tower is not None and coords.is_cuda:
-        reserve(tower.fragments, tower.vectors)
-    bases = (centers, bandwidth)
-    return Ahead(bases, strengths, has_bases, first, s, queries, has_queries, tower, has_tower)
+        starts = bf16_weights(net.layers)
+        keep_alive(coords)
+    keep_alive(centers, bandwidth, *strengths, first, s, together, tower.fragments, tower.vectors)
+    return Ahead(
+        (centers, bandwidth), strengths, has_bases, s, queries, has_queries, tower, starts, has_tower
+    )
 
 
-@contextmanager
-def _narrowed(net: GeoRouteNet, ahead: Ahead, dtype: torch.dtype) -> Iterator[None]:
-    """`narrowed` of the maps that are not in kernels, or whose kernels want them so."""
-    if ahead.tower is None or not start_attention_cuda.fits(net.config, ahead.first):
-        with narrowed(net, dtype):
-            yield
-        return
-    starts = nn.ModuleList(layer.start_attention for layer in net.layers)
-    copies = narrowed(starts, dtype)
-    with beside(ahead.first), torch.no_grad():  # these kernels' gradients go to the stored weights
-        copies.__enter__()
-    try:
-        yield
-    finally:
-        copies.__exit__(None, None, None)
+@dataclass(frozen=True)
+class Pairs:
+    """All distances ``(B, n, n)``, the neighborhoods, and their slots, which the backward pass reads."""
+
+    distance: Tensor
+    near: Neighborhood
+    slots: Tensor | None
 
 
-class MadeAgain:
-    """Edge states that the backward pass does not find in memory but makes again, with the same bits."""
+def find_pairs(net: GeoRouteNet, coords: Tensor, width: int | None, near: Neighborhood | None) -> Pairs:
+    """The pairs of cities at ``coords``, which are in the unit of the distances: in one kernel where the
+    neighborhoods have a fixed width and were not found before."""
+    n, k, reach = coords.shape[1], net.config.neighbors, net.config.reach
+    if near is None and width is not None and 2 <= n <= CITIES:
+        return Pairs(*nearest(coords, k, width, reach))
+
+    def seen(distance: Tensor) -> Tensor:
+        return distance.clamp(max=reach) if reach else distance
+
+    if near is None:
+        found = neighborhood(coords, k, width)
+        near = Neighborhood(found.index, found.mask, seen(found.distance))
+    slots = slots_reference(near.index, near.mask) if torch.is_grad_enabled() else None
+    return Pairs(seen(pair_distances(coords.unsqueeze(2), coords.unsqueeze(1))), near, slots)
+
+
+def embed(net: GeoRouteNet, distance: Tensor, bases: tuple[Tensor, Tensor], *, hopper: bool) -> Tensor:
+    """Eq. edge_embedding: the first edge states of pairs at these distances."""
+    first, second = cast("Linear", net.edge_input[0]), cast("Linear", net.edge_input[2])
+    maps = (first.weight, first.bias, second.weight, second.bias)
+    return edge_embedding(distance, *bases, *maps, hopper=hopper)
+
+
+def update(layer: Layer, e: Tensor, source: Tensor, target: Tensor, *, hopper: bool) -> Tensor:
+    """Eqs. edge_proposal and edge_update of sources ``(B, m, d)`` with targets ``(B, n, d)``. The gradient of
+    earlier states takes the memory of later ones'."""
+    return update_edges(*_of_update(layer, e, source, target), in_place=True, hopper=hopper)
+
+
+def logits(net: GeoRouteNet, e: Tensor, source: Tensor, target: Tensor, *, hopper: bool) -> Tensor:
+    """The last layer's update, and the edge head. The gradient of the last states takes their memory."""
+    first, last = cast("Linear", net.edge_head[0]), cast("Linear", net.edge_head[2])
+    head = first.weight, first.bias, last.weight.flatten(), last.bias
+    of_update = _of_update(net.layers[-1], e, source, target)
+    return edge_update_logit(*of_update, *head, in_place=True, hopper=hopper)
+
+
+def _of_update(layer: Layer, e: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    norm = layer.edge_norm
+    return e, source.contiguous(), target, layer.edge_update.weight, norm.weight, norm.bias
+
+
+class Recomputed:
+    """Edge states that the backward pass does not find in memory but recomputes, with the same bits."""
 
     def __init__(self, states: Tensor, make: Callable[[], Tensor]) -> None:
-        self.place, self.make = (states.data_ptr(), states.shape), make
+        self.address, self.make = (states.data_ptr(), states.shape), make
         self.readers = 0
         self.states: Tensor | None = None
 
@@ -242,15 +170,15 @@ class MadeAgain:
         """What is called within saves these states as a promise."""
         return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
-    def _pack(self, tensor: Tensor) -> Tensor | MadeAgain:
-        if (tensor.data_ptr(), tensor.shape) != self.place:
+    def _pack(self, tensor: Tensor) -> Tensor | Recomputed:
+        if (tensor.data_ptr(), tensor.shape) != self.address:
             return tensor.detach()  # a node that saves its own result would keep itself alive
         self.readers += 1
         return self
 
     @staticmethod
-    def _unpack(saved: Tensor | MadeAgain) -> Tensor:
-        return saved._read() if isinstance(saved, MadeAgain) else saved
+    def _unpack(saved: Tensor | Recomputed) -> Tensor:
+        return saved._read() if isinstance(saved, Recomputed) else saved
 
     @torch.no_grad()
     def _read(self) -> Tensor:
@@ -263,86 +191,60 @@ class MadeAgain:
 def all_pairs(
     net: GeoRouteNet,
     coords: Tensor,
-    distance: Tensor,
-    near: Neighborhood,
-    dtype: torch.dtype,
-    use: Operations,
+    scaled: Tensor,
+    width: int | None = None,
     *,
-    tables: Tables | None = None,
-    ahead: Ahead | None = None,
+    near: Neighborhood | None = None,
+    hopper: bool,
+    compiled: bool = False,
     recompute: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients. ``tables`` and
-    ``ahead`` are made where they are not given. ``recompute`` sets of edge states are not kept for the
-    backward pass but made again: those that layers 0, 2, 4 ... read, as many as it says."""
-    ahead = ahead or prepare(net, coords, dtype, use)
-    if ahead.tower is not None and not node_layer_cuda.reads(near):
-        ahead = replace(ahead, tower=None)
-    tables = use.tables(near) if tables is None else tables
-    with _narrowed(net, ahead, dtype):
-        return _all_pairs(net, ahead, distance, near, tables, dtype, use, recompute)
+    """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients.
 
-
-def _all_pairs(
-    net: GeoRouteNet,
-    ahead: Ahead,
-    distance: Tensor,
-    near: Neighborhood,
-    tables: Tables,
-    dtype: torch.dtype,
-    use: Operations,
-    recompute: int = 0,
-) -> tuple[Tensor, Tensor]:
-    tower, s, history = ahead.tower, ahead.s, [ahead.first]
+    ``scaled`` are the coordinates in the unit of the distances. Neighborhoods are found with this ``width``,
+    or given. ``recompute`` is how many sets of edge states are recomputed in the backward pass instead of
+    stored: those that layers 0, 2, 4 ... read. ``hopper`` says which build of the kernels runs, ``compiled``
+    whether the few operations outside of kernels are compiled.
+    """
+    ahead = prepare(net, coords, hopper=hopper, compiled=compiled)
+    pairs = find_pairs(net, scaled, width, near)
+    tower, s, distance = ahead.tower, ahead.s, pairs.distance
     wait_for(ahead.has_bases, distance)
-    e = embed(net, distance, ahead.bases, dtype, use)  # (B, n, n, d)
-    make = partial(embed, net, distance, ahead.bases, dtype, use) if recompute else None
+    e = embed(net, distance, ahead.bases, hopper=hopper)  # (B, n, n, d)
+    make = partial(embed, net, distance, ahead.bases, hopper=hopper) if recompute else None
     wait_for(ahead.has_queries, distance)
-    q, k, v = ahead.queries
+    queries: Sequence[Tensor] = ahead.queries
     for number, layer in enumerate(net.layers):
         is_last = layer is net.layers[-1]
-        again = MadeAgain(e, make) if make and number % 2 == 0 and number < 2 * recompute else None
-        if tower is not None and number == 0:
+        again = Recomputed(e, make) if make and number % 2 == 0 and number < 2 * recompute else None
+        if number == 0:
             wait_for(ahead.has_tower, distance)
-        of_layer = layer.edge_bias.weight, ahead.strengths[number]
         with again.hooks() if again else nullcontext():
-            if tower is not None:
-                e, x, source, target, *following = tower.layer(
-                    number, (q, k, v), e, *of_layer, near, tables["slots"]
-                )
-            else:
-                places = near.index, near.mask, near.distance
-                values, edges, e = use.attention(q, k, v, e, *of_layer, *places, heads=layer.heads, **tables)
-        if tower is not None:
-            with beside(x):
-                s = start(net, layer, s, x, is_last=is_last)
-        elif is_last:
-            s, source, target = (layer.compiled or layer.conclude)(values, edges, history, s)
-        else:
-            advance = layer.compiled or layer.advance
-            h, s, source, target, *following = advance(values, edges, history, s, net.layers[number + 1])
-            history.append(h)
-        if not is_last:
-            q, k, v = following
-        make = partial(update, layer, e, source, target, use) if recompute else None
+            e, x, source, target, *queries = tower.layer(
+                number, queries, e, ahead.strengths[number], pairs.near, pairs.slots
+            )
+        with side_stream(x):
+            s = (start_distribution if is_last else start_state)(s, x, layer, ahead.starts[number])
+        make = partial(update, layer, e, source, target, hopper=hopper) if recompute else None
         with again.hooks() if again else nullcontext():
             if is_last:
-                scores = logits(net, e, source, target, use)
+                scores = logits(net, e, source, target, hopper=hopper)
             else:
-                e = update(layer, e, source, target, use)
-    rejoin(s)
+                e = update(layer, e, source, target, hopper=hopper)
+    join(s)
     return s, scores
 
 
-def pairs(
+def edge_logits(
     net: GeoRouteNet,
     distance: Tensor,
     sources: Sequence[Tensor],
     targets: Sequence[Tensor],
-    use: Operations,
+    *,
+    hopper: bool,
 ) -> Tensor:
     """`GeoRouteNet.edges` for all pairs of sources ``(B, m, d)`` and targets ``(B, n, d)`` per layer."""
-    e = embed(net, distance, net.rbf.parameters_of_bases(), sources[0].dtype, use)
+    e = embed(net, distance, net.rbf.parameters_of_bases(), hopper=hopper)
     for layer, source, target in zip(net.layers[:-1], sources[:-1], targets[:-1], strict=True):
-        e = update(layer, e, source, target, use)
-    return logits(net, e, sources[-1], targets[-1], use)
+        e = update(layer, e, source, target, hopper=hopper)
+    return logits(net, e, sources[-1], targets[-1], hopper=hopper)

@@ -1,13 +1,13 @@
-"""Work that runs beside other work on a GPU: many small kernels next to a few large ones.
+"""A side stream for many small kernels next to a few large ones, and one for work that can be deferred.
 
-    with beside(x):
-        y = small(x)        # its backward pass runs beside, too
+    with side_stream(x):
+        y = small(x)        # its backward pass runs on the side stream, too
     z = large(x)
-    rejoin(y)
+    join(y)
 
     with postponing(loss):
         ...
-        with later(x):      # somewhere in a backward pass: a result that nobody wants before the end
+        with deferred(x):   # somewhere in a backward pass: a result that nobody wants before the end
             g = gradient(x)
     optimize(g)
 
@@ -27,14 +27,14 @@ from torch import Tensor
 
 @cache
 def _side_of(stream: torch.cuda.Stream) -> torch.cuda.Stream:
-    """The stream for work beside that of ``stream``. Each has one of its own: matrix products on one stream
+    """The side stream of ``stream``. Each has one of its own: matrix products on one stream
     share a workspace, in recorded graphs as well, and those of different streams may run at the same time."""
     return torch.cuda.Stream(stream.device)
 
 
 @contextmanager
-def beside(x: Tensor) -> Iterator[None]:
-    """Work on ``x`` beside what follows."""
+def side_stream(x: Tensor) -> Iterator[None]:
+    """Work on ``x`` on the side stream of the current one."""
     if not x.is_cuda:
         yield
         return
@@ -51,20 +51,20 @@ def mark(x: Tensor) -> torch.cuda.Event | None:
 
 
 def wait_for(event: torch.cuda.Event | None, x: Tensor) -> None:
-    """Wait for work `beside`, up to where the event was marked."""
+    """Wait for work on a `side_stream`, up to where the event was marked."""
     if event is not None:
         torch.cuda.current_stream(x.device).wait_event(event)
 
 
-def rejoin(x: Tensor) -> None:
-    """Wait for all work `beside`, which made ``x``."""
+def join(x: Tensor) -> None:
+    """Wait for all work on the `side_stream`, which made ``x``."""
     if x.is_cuda:
         current = torch.cuda.current_stream(x.device)
         current.wait_stream(_side_of(current))
-        reserve(x)
+        keep_alive(x)
 
 
-def reserve(*tensors: Tensor) -> None:
+def keep_alive(*tensors: Tensor) -> None:
     """The current stream reads these: another one that made them shall not use their memory again before."""
     for tensor in tensors:
         if tensor.is_cuda:
@@ -85,7 +85,7 @@ def _late_of(stream: torch.cuda.Stream) -> torch.cuda.Stream:
 
 @contextmanager
 def postponing(x: Tensor) -> Iterator[None]:
-    """Within, what runs `later` on the current stream of ``x`` is done only at the end, so nobody may read
+    """Within, what is `deferred` on the current stream of ``x`` is done only at the end, so nobody may read
     its results before. In a backward pass: they are gradients of leaves that are used once, in their dtype
     and shape, since autograd would add them up or cast them at once."""
     if not x.is_cuda:
@@ -102,8 +102,8 @@ def postponing(x: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def later(*reads: Tensor) -> Iterator[None]:
-    """Work that reads these tensors, alongside what follows if somebody is `postponing`.
+def deferred(*reads: Tensor) -> Iterator[None]:
+    """Work that reads these tensors, on a stream of its own if somebody is `postponing`.
 
     They are held meanwhile: their memory belongs to the current stream, which would use it again."""
     current = torch.cuda.current_stream(reads[0].device) if reads[0].is_cuda else None

@@ -25,7 +25,7 @@ def all_pairs(
     net: GeoRouteNet, coords: Tensor, distance: Tensor, near: Neighborhood, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients."""
-    pick, index = net.pick(near.index, dtype), places(near.index)
+    pick, index = net.pick(near.index, dtype), rows_of(near.index)
     first, silu, second = net.edge_input
     e = linear(second, silu(linear(first, net.rbf(distance).to(dtype))))
     history, s, (q, k, v) = net.begin(coords, dtype)
@@ -41,7 +41,7 @@ def all_pairs(
     return s, last_logits(net.edge_head, linear(net.edge_head[0], e).relu())
 
 
-def places(index: Tensor) -> Tensor:
+def rows_of(index: Tensor) -> Tensor:
     """Where the near pairs ``(B, n, W)`` lie among all ``B n n`` pairs."""
     batch, n, _ = index.shape
     return (index + n * torch.arange(batch * n, device=index.device).view(batch, n, 1)).flatten()

@@ -29,7 +29,6 @@ from torch.nn import functional
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.layers import (
-    Compilable,
     LayerNorm,
     Linear,
     StartAttention,
@@ -77,8 +76,8 @@ class RadialBasis(nn.Module):
         return (-(((distance.unsqueeze(-1) - centers) / bandwidth) ** 2)).exp()
 
 
-class Layer(Compilable):
-    """One distance-aware node-edge layer; `fused.compile_nodes` compiles `advance` or `conclude`."""
+class Layer(nn.Module):
+    """One distance-aware node-edge layer."""
 
     def __init__(self, config: PolicyConfig, *, is_last: bool) -> None:
         super().__init__()
@@ -185,8 +184,8 @@ class Layer(Compilable):
         return self.edge_norm(functional.silu(proposal).add_(e))
 
 
-class GeoRouteNet(Compilable):
-    """The encoder with its start and edge heads; `fused.compile_nodes` compiles `fused.begin`."""
+class GeoRouteNet(nn.Module):
+    """The encoder with its start and edge heads."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,63 +14,12 @@ from torch.nn import functional
 class Linear(nn.Linear):
     """A linear map that computes in the dtype of its input; the stored weights keep their own precision."""
 
-    narrow: tuple[Tensor, Tensor | None] | None = None  # copies in another precision, see `narrowed`
-
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(x, *self.map(x.dtype))
 
     def map(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weight and bias in this precision."""
-        if self.narrow is not None and self.narrow[0].dtype == dtype:
-            return self.narrow
         return self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
-
-
-class Compilable(nn.Module):
-    """A module whose work may be compiled, with its weights in it; a copy of it starts without."""
-
-    compiled: Callable[..., Any] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "compiled"}
-
-
-class _Cast(torch.autograd.Function):
-    """Many tensors to another precision in one go; gradients come back in the old one."""
-
-    @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        copies = tuple(torch.empty_like(tensor, dtype=dtype) for tensor in tensors)
-        torch._foreach_copy_(copies, tensors)
-        ctx.dtypes = [tensor.dtype for tensor in tensors]
-        ctx.set_materialize_grads(False)  # what is not used has no gradient
-        return copies
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = [(k, grad) for k, grad in enumerate(grads) if grad is not None]
-        copies = [torch.empty_like(grad, dtype=ctx.dtypes[k]) for k, grad in given]
-        torch._foreach_copy_(copies, [grad for _, grad in given])
-        found: list[Tensor | None] = [None] * len(grads)
-        for (k, _), copy in zip(given, copies, strict=True):
-            found[k] = copy
-        return None, *found
-
-
-@contextmanager
-def narrowed(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Within, the linear maps inside ``module`` compute with copies of their weights made all at once: two
-    launches instead of two for every map."""
-    maps = [part for part in module.modules() if isinstance(part, Linear) and part.weight.dtype != dtype]
-    stored = [tensor for part in maps for tensor in (part.weight, part.bias) if tensor is not None]
-    copies = iter(_Cast.apply(dtype, *stored) if stored else ())
-    try:
-        for part in maps:
-            part.narrow = (next(copies), None if part.bias is None else next(copies))
-        yield
-    finally:
-        for part in maps:
-            part.narrow = None
 
 
 def linear_maps(x: Tensor, maps: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, ...]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from georoutenet.errors import InputError
-from georoutenet.kernels import encoder as fused
-from georoutenet.kernels.cpu import dense as dense_cpu
+from georoutenet.kernels import encoder as in_kernels
+from georoutenet.kernels.choose import CUDA, Case, choose
+from georoutenet.kernels.cpu import dense as cpu_dense
+from georoutenet.kernels.cuda.neighborhood_attention import SLOTS
 from georoutenet.model.all_pairs import all_pairs
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
@@ -19,18 +19,13 @@ from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
 from georoutenet.model.layers import take
 from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.scores import Scores
-from georoutenet.problem.instance import Instance, normalize
 
 STATISTICS = ("frozen", "batch")
 
 # Pairs that the edge tower holds at a time at inference. On a CPU the edge states of a block should stay in
-# the cache; on a GPU a block should be large enough to fill the chip. The fused kernels hold two states of a
+# the cache; on a GPU a block should be large enough to fill the chip. The CUDA kernels hold two states of a
 # pair (256 bytes each) and nothing else.
-PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "fused": 1 << 22}
-
-# Where gradients are recorded without kernels, attention reads the near pairs' states from those of all
-# pairs; else the node tower carries them a second time.
-ONE_SET = True
+PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "kernels": 1 << 22}
 
 # In `over_candidates` pairs that the network does not score have this logit times one plus their length;
 # trained logits reach into the thousands.
@@ -44,23 +39,33 @@ class Policy(nn.Module):
     ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
-    distances, softmaxes, norms and logits stay in float32 or better. Where dense scores are
-    computed in bfloat16 on CUDA, the network runs in fused kernels unless ``fused`` is false; ``recompute``
-    sets of GeoRouteNet's edge states they do not keep for the backward pass but make again.
-    ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training mode its norms always use
-    the batch.
+    distances, softmaxes, norms and logits stay in float32 or better. Which form of the network runs is up to
+    `georoutenet.kernels.choose`; without ``fused`` none in CUDA kernels, and none of those in ``avoid``.
+    ``recompute`` is how many sets of GeoRouteNet's edge states these kernels recompute in the backward pass
+    instead of storing them. ``statistics`` matters to NAR4TSP alone and only in evaluation mode; in training
+    mode its norms always use the batch.
     """
 
-    def __init__(self, config: PolicyConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: PolicyConfig | None = None,
+        *,
+        compute_dtype: torch.dtype | None = None,
+        statistics: str = "frozen",
+        pairs_per_block: int | None = None,
+        fused: bool = True,
+        avoid: tuple[str, ...] = (),
+        recompute: int = 0,
+    ) -> None:
         super().__init__()
         self.config = config or PolicyConfig()
         self.encoder: GeoRouteNet | Nar4Tsp
         self.encoder = (GeoRouteNet if self.config.encoder == "georoutenet" else Nar4Tsp)(self.config)
-        self.compute_dtype: torch.dtype | None = None
-        self.statistics = "frozen"
-        self.pairs_per_block: int | None = None
-        self.fused = True
-        self.recompute = 0
+        self.compute_dtype = compute_dtype
+        self.statistics = statistics
+        self.pairs_per_block = pairs_per_block
+        self.fused, self.avoid, self.recompute = fused, avoid, recompute
+        self.compiled = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -94,66 +99,94 @@ class Policy(nn.Module):
 
         ``width`` fixes the padded width of the neighborhoods so that shapes are static (see `neighborhood`).
         """
-        dtype = self.compute_dtype or self.dtype
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
-            return self.encoder.from_batch(coords, dtype)
-        if self.is_fused():
-            if torch.is_grad_enabled():
-                return self._fused(coords, dtype, width)
-            together = max(1, self._pairs_at_a_time() // coords.shape[1] ** 2)
-            parts = [self._fused(part, dtype, width) for part in coords.split(together)]
-            return torch.cat([start for start, _ in parts]), torch.cat([logits for _, logits in parts])
-        places = self._places(coords)
-        if ONE_SET and torch.is_grad_enabled() and isinstance(self.encoder, GeoRouteNet):
-            distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))  # (B, n, n)
-            return all_pairs(self.encoder, coords, distance, self._near(places, width), dtype)
-        if not torch.is_grad_enabled() and dense_cpu.fits(self.encoder, coords, dtype):
-            assert isinstance(self.encoder, GeoRouteNet)
-            distance = self._distances(places.unsqueeze(2), places.unsqueeze(1))
-            return dense_cpu.dense(self.encoder, coords, distance, self._near(places, width))
-        states, logits = self._nodes(coords, width), []
-        for rows in self._row_blocks(coords, coords.shape[1]):
-            distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))  # (B, rows, n)
-            sources = [source[:, rows].unsqueeze(2) for source in states.sources]
-            targets = [target.unsqueeze(1) for target in states.targets]
-            logits.append(self.encoder.edges(distance, sources, targets))
-        return states.start, torch.cat(logits, 1)
+            return self.encoder.from_batch(coords, self.compute_dtype or self.dtype)
+        # Of a fixed width, CUDA kernels find the neighborhoods themselves; of any, they choose the form.
+        near = self._near(self._scaled(coords)) if width is None else None
+        form = self.form(coords, near.index.shape[2] if near is not None else width)
+        if form in CUDA:
+            return self._in_kernels(coords, width, near, hopper=form == "cuda hopper")
+        if near is None:
+            near = self._near(self._scaled(coords), width)
+        if form == "blocks of rows":
+            return self._by_rows(coords, near)
+        assert isinstance(self.encoder, GeoRouteNet)
+        distance = self._all_distances(coords)
+        if form == "cpu dense":
+            return cpu_dense.dense(self.encoder, coords, distance, near)
+        return all_pairs(self.encoder, coords, distance, near, self.compute_dtype or self.dtype)
+
+    def form(self, coords: Tensor, width: int | None = None) -> str:
+        """The form in which dense scores of these instances run, with neighborhoods of this width."""
+        return choose(self._case(len(coords), coords.shape[1], width, gradients=torch.is_grad_enabled()))
 
     def is_fused(self) -> bool:
-        """Whether dense scores come from the fused kernels."""
-        return isinstance(self.encoder, GeoRouteNet) and self._has_kernels()
+        """Whether the network trains in CUDA kernels."""
+        return choose(self._case(1, 2, None, gradients=True)) in CUDA
 
-    def _has_kernels(self) -> bool:
-        """Whether kernels take the model as it is set; they read stored weights in float32."""
-        dtype = self.compute_dtype or self.dtype
-        return self.fused and self.dtype == torch.float32 and fused.fits(self.config, dtype, self.device)
+    def _case(self, batch: int, n: int, width: int | None, *, gradients: bool) -> Case:
+        return Case(
+            config=self.config,
+            device=self.device,
+            stored=self.dtype,
+            compute=self.compute_dtype or self.dtype,
+            gradients=gradients,
+            batch=batch,
+            n=n,
+            width=min(n, self.config.neighbors + 1 if width is None else width),
+            avoid=self.avoid if self.fused else (*self.avoid, *CUDA),
+        )
 
     def compile_around_kernels(self) -> bool:
-        """Compile what runs between the fused kernels; false where dense scores do not come from them."""
-        if self.is_fused():
-            assert isinstance(self.encoder, GeoRouteNet)
-            fused.compile_nodes(self.encoder)
-        return self.is_fused()
+        """Compile what runs between the CUDA kernels; false where the network does not train in them."""
+        self.compiled = self.is_fused()
+        return self.compiled
 
-    def _fused(self, coords: Tensor, dtype: torch.dtype, width: int | None) -> tuple[Tensor, Tensor]:
-        """`dense` in fused kernels: with the edge states of all pairs if they may be kept, else by rows."""
+    def _in_kernels(
+        self, coords: Tensor, width: int | None, near: Neighborhood | None, *, hopper: bool
+    ) -> tuple[Tensor, Tensor]:
+        """`dense` in CUDA kernels: a few instances at a time if no gradients are recorded. Where the edge
+        states of all pairs may not be kept, or neighborhoods are too wide for the kernels, by rows."""
         assert isinstance(self.encoder, GeoRouteNet)
-        use = fused.operations()
-        places = self._places(coords)
-        blocks = self._row_blocks(coords, coords.shape[1])
-        if len(blocks) == 1:
-            ahead = fused.prepare(self.encoder, coords, dtype, use)
-            distance, near, tables = self._pairs(places, width, use)
-            return fused.all_pairs(
-                self.encoder, coords, distance, near, dtype, use,
-                tables=tables, ahead=ahead, recompute=self.recompute,
+        batch, n, _ = coords.shape
+        scaled, widest = self._scaled(coords), width if near is None else near.index.shape[2]
+        together = batch if torch.is_grad_enabled() else max(1, self._pairs_at_a_time() // n**2)
+        by_rows = len(self._row_blocks(coords[:together], n)) > 1 or min(n, widest or n) > SLOTS
+        if by_rows and near is None:
+            near = self._near(scaled, width)
+        parts = []
+        for first in range(0, batch, together):
+            some = slice(first, first + together)
+            own = near and Neighborhood(near.index[some], near.mask[some], near.distance[some])
+            if by_rows and own:
+                parts.append(self._by_rows(coords[some], own, hopper=hopper))
+                continue
+            parts.append(
+                in_kernels.all_pairs(
+                    self.encoder, coords[some], scaled[some], width, near=own, hopper=hopper,
+                    compiled=self.compiled, recompute=self.recompute,
+                )
             )  # fmt: skip
-        states = self._nodes(coords, width)
-        logits = []
-        for rows in blocks:
-            distance = self._distances(places[:, rows].unsqueeze(2), places.unsqueeze(1))
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([start for start, _ in parts]), torch.cat([logits for _, logits in parts])
+
+    def _by_rows(
+        self, coords: Tensor, near: Neighborhood, *, hopper: bool | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`dense` by the two towers, a block of sources at a time; the edge tower in CUDA kernels if it is
+        said which build."""
+        states, scaled, logits = self._nodes(coords, near), self._scaled(coords), []
+        for rows in self._row_blocks(coords, coords.shape[1]):
+            distance = self._distances(scaled[:, rows].unsqueeze(2), scaled.unsqueeze(1))  # (B, rows, n)
             sources = [source[:, rows] for source in states.sources]
-            logits.append(fused.pairs(self.encoder, distance, sources, states.targets, use))
+            if hopper is not None:
+                assert isinstance(self.encoder, GeoRouteNet)
+                found = in_kernels.edge_logits(self.encoder, distance, sources, states.targets, hopper=hopper)
+            else:
+                sources = [source.unsqueeze(2) for source in sources]
+                found = self.encoder.edges(distance, sources, [x.unsqueeze(1) for x in states.targets])
+            logits.append(found)
         return states.start, torch.cat(logits, 1)
 
     @torch.no_grad()
@@ -169,35 +202,6 @@ class Policy(nn.Module):
             ].start_norm  # never used, but a weights file holds finite numbers only
             last.mean.zero_()
             last.variance.fill_(1)
-
-    @torch.no_grad()
-    def score_many(
-        self,
-        instances: Sequence[Instance | np.ndarray],
-        *,
-        candidates: int | None = None,
-        batch_size: int = 128,
-    ) -> list[Scores]:
-        """Scores of instances of any sizes, each as a batch of one, normalized to the unit square first.
-
-        Instances of equal size share a batch; with frozen statistics the result does not depend on that.
-        """
-        arrays = [
-            x.normalized() if isinstance(x, Instance) else normalize(np.asarray(x, np.float64))
-            for x in instances
-        ]
-        scores: list[Scores | None] = [None] * len(arrays)
-        sizes: dict[int, list[int]] = {}
-        for position, array in enumerate(arrays):
-            sizes.setdefault(len(array), []).append(position)
-        for positions in sizes.values():
-            for first in range(0, len(positions), batch_size):
-                group = positions[first : first + batch_size]
-                stacked = torch.from_numpy(np.stack([arrays[position] for position in group]))
-                batch = self(stacked.to(self.device, self.dtype), candidates)
-                for row, position in enumerate(group):
-                    scores[position] = batch[row]
-        return [s for s in scores if s is not None]
 
     def _checked(self, coords: Tensor) -> Tensor:
         if coords.ndim != 3 or coords.shape[-1] != 2 or 0 in coords.shape or not coords.is_floating_point():
@@ -217,23 +221,17 @@ class Policy(nn.Module):
         rows = max(1, self._pairs_at_a_time() // (batch * pairs_per_row))
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
-    def _pairs(
-        self, places: Tensor, width: int | None, use: fused.Operations
-    ) -> tuple[Tensor, Neighborhood, fused.Tables]:
-        """All distances ``(B, n, n)``, the neighborhoods, and what the attention wants to know of them."""
-        found = use.near(places, self.config, width)
-        if found is not None:
-            return found
-        near = self._near(places, width)
-        return self._distances(places.unsqueeze(2), places.unsqueeze(1)), near, use.tables(near)
-
     def _pairs_at_a_time(self) -> int:
-        kind = "fused" if self.is_fused() else self.device.type
+        kind = "kernels" if self.is_fused() else self.device.type
         return self.pairs_per_block or PAIRS_PER_BLOCK.get(kind, PAIRS_PER_BLOCK["cuda"])
 
-    def _places(self, coords: Tensor) -> Tensor:
-        """The cities as distances see them: in the unit that the configuration asks for."""
+    def _scaled(self, coords: Tensor) -> Tensor:
+        """The coordinates in the unit of the distances."""
         return coords if self.config.unit == "square" else coords * math.sqrt(coords.shape[1] / 50)
+
+    def _all_distances(self, coords: Tensor) -> Tensor:
+        scaled = self._scaled(coords)
+        return self._distances(scaled.unsqueeze(2), scaled.unsqueeze(1))  # (B, n, n)
 
     def _distances(self, a: Tensor, b: Tensor) -> Tensor:
         return self._seen(pair_distances(a, b))
@@ -242,12 +240,11 @@ class Policy(nn.Module):
         """The distance as the network sees it: within reach."""
         return distance.clamp(max=self.config.reach) if self.config.reach else distance
 
-    def _near(self, places: Tensor, width: int | None) -> Neighborhood:
-        near = neighborhood(places, self.config.neighbors, width)
+    def _near(self, scaled: Tensor, width: int | None = None) -> Neighborhood:
+        near = neighborhood(scaled, self.config.neighbors, width)
         return Neighborhood(near.index, near.mask, self._seen(near.distance))
 
-    def _nodes(self, coords: Tensor, width: int | None = None) -> NodeStates:
-        near = self._near(self._places(coords), width)
+    def _nodes(self, coords: Tensor, near: Neighborhood) -> NodeStates:
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
 
@@ -268,22 +265,24 @@ class Policy(nn.Module):
     def _candidates(
         self, coords: Tensor, candidates: int, width: int | None = None
     ) -> tuple[NodeStates, Tensor, Tensor, Tensor]:
-        """The node tower's results, each city's nearest ``(B, n, K)``, the places, and the pairs' logits."""
-        states, places = self._nodes(coords, width), self._places(coords)
-        index, distance = nearest(places, candidates)
+        """The node tower's results, each city's nearest ``(B, n, K)``, the scaled coordinates, and the pairs'
+        logits."""
+        scaled = self._scaled(coords)
+        states = self._nodes(coords, self._near(scaled, width))
+        index, distance = nearest(scaled, candidates)
         logits = []
         for rows in self._row_blocks(coords, max(1, candidates)):
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]
             targets = [take(target, index[:, rows]) for target in states.targets]
             logits.append(self.encoder.edges(self._seen(distance[:, rows]), sources, targets))
-        return states, index, places, torch.cat(logits, 1)
+        return states, index, scaled, torch.cat(logits, 1)
 
     def _sparse(self, coords: Tensor, candidates: int) -> Scores:
-        states, index, places, logits = self._candidates(coords, candidates)
+        states, index, scaled, logits = self._candidates(coords, candidates)
 
         def pair_logits(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
             with torch.no_grad():
-                d = self._distances(places[b, i], places[b, j])
+                d = self._distances(scaled[b, i], scaled[b, j])
                 sources = [source[b, i] for source in states.sources]
                 targets = [target[b, j] for target in states.targets]
                 return self.encoder.edges(d, sources, targets)

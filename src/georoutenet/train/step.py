@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from georoutenet.decode import greedy, rollout, sample
 from georoutenet.decode.costs import tour_costs
 from georoutenet.decode.replay import replay
+from georoutenet.kernels.choose import has_adam
 from georoutenet.kernels.streams import postponing
 from georoutenet.model.scores import Scores
-from georoutenet.train import adam
 from georoutenet.train.adam import Adam, FusedAdam
 from georoutenet.train.distributed import Processes
 from georoutenet.train.instances import instances, step_seed
@@ -61,7 +61,7 @@ class State:
         self.totals = torch.zeros(len(diagnostics(recipe)), dtype=torch.float64, device=device)
         weights = list(self.parameters.values())
         average = [] if self.average is None else list(self.average.parameters())
-        make = FusedAdam if recipe.fused and adam.fits(weights[0]) else Adam
+        make = FusedAdam if recipe.fused and has_adam(device, weights[0].dtype) else Adam
         self.optimizer = make(weights, average, recipe, rate=self.rate, step=self.step, totals=self.totals)
 
     def groups(self) -> dict[str, dict[str, Tensor]]:

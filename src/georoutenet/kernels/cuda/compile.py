@@ -1,13 +1,13 @@
 """Kernels in CUDA C++, compiled by PyTorch at first use: for GPUs with bfloat16 matrix instructions.
 
-The sources are the ``.cu`` files beside this one, each compiled behind `warp.cuh` (a warp's instructions) and
-`tiles.cuh` (a warp's tile of 16 rows). Where they cannot be had, Triton or PyTorch does the work.
+The sources are the ``.cu`` files in ``source/``, each compiled behind `warp.cuh` (a warp's instructions) and
+`tiles.cuh` (a warp's tile of 16 rows). `georoutenet.kernels.choose` says where they run.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +21,23 @@ from torch import Tensor
 WIDTH = 128  # features
 MATRIX = 2 * WIDTH * WIDTH  # bytes of a matrix of weights in shared memory
 TILE = 2 * WIDTH * 16  # bytes of 16 rows
-HOPPER = True  # whether four warps multiply together on GPUs that can
+
+# What a pointer of the sources may point to. Rows of bfloat16 are read 8 or 16 bytes at a time; a word is two
+# of their numbers. Types that are not here (void, structures) take any tensor.
+BITS16 = (torch.bfloat16, torch.int16)
+DTYPES: dict[str, tuple[torch.dtype, ...]] = {
+    "unsigned short": BITS16,
+    "uint2": BITS16,
+    "uint4": BITS16,
+    "word": (*BITS16, torch.int32),
+    "float": (torch.float32,),
+    "float2": (torch.float32,),
+    "float4": (torch.float32,),
+    "double": (torch.float64,),
+    "int": (torch.int32, torch.int64),  # of indices the kernels are told whether they are two words
+    "long long": (torch.int64,),
+    "unsigned char": (torch.bool, torch.uint8),
+}
 
 
 @dataclass(frozen=True)
@@ -32,21 +48,51 @@ class Kernel:
     name: str
     warps: int  # of a block; the source knows them as NAME_WARPS, and leaves the other kernels out
     shared: int  # bytes of shared memory a block
-    blocks: int = 1  # a multiprocessor
-    groups: bool = False  # whether the source has a version for `hopper`; warps are a multiple of 4 there
+    wgmma: bool = False  # built for Hopper: warps, a multiple of 4, multiply in groups of four
 
     def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
-        """Launch on the current stream: one block for each place on the device, if not told otherwise."""
+        """Launch on the current stream: one block for each multiprocessor, if not told otherwise."""
         device = _device(arguments)
         _enter(device)
-        compiled = _compile(self, device, hopper(device))
-        assert compiled is not None, "fits() says when to call"
+        self.check(arguments)
+        launch = _compile(self, device)
         count = self.count(arguments) if blocks is None else blocks
-        compiled((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
+        launch((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
 
     def count(self, arguments: Sequence[Tensor | int]) -> int:
-        """How many blocks run at a time."""
-        return self.blocks * torch.cuda.get_device_properties(_device(arguments)).multi_processor_count
+        """The number of blocks that run at a time."""
+        return torch.cuda.get_device_properties(_device(arguments)).multi_processor_count
+
+    def check(self, arguments: Sequence[Tensor | int]) -> None:
+        """Compare the arguments with the kernel's parameters, once for each combination of types."""
+        _check(self, tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in arguments))
+
+
+@cache
+def _check(kernel: Kernel, kinds: tuple[torch.dtype | type, ...]) -> None:
+    declared = parameters(kernel)
+    if len(kinds) != len(declared):
+        raise TypeError(f"{kernel.name} takes {len(declared)} arguments, got {len(kinds)}")
+    for (kind, name), given in zip(declared, kinds, strict=True):
+        allowed = DTYPES.get(kind.removesuffix("*"), ()) if kind.endswith("*") else (int,)
+        is_tensor = isinstance(given, torch.dtype)
+        if is_tensor != kind.endswith("*") or (allowed and given not in allowed):
+            takes = ", ".join(str(x) for x in allowed) or "a tensor"
+            raise TypeError(f"{kernel.name}: {name} is {kind} and takes {takes}, got {given}")
+
+
+@cache
+def parameters(kernel: Kernel) -> list[tuple[str, str]]:
+    """Type and name of each parameter of the kernel, as its source declares them."""
+    pattern = rf"__launch_bounds__\([^)]*\)\s*{kernel.name}\(([^)]*)\)"
+    found = re.search(pattern, read_source(kernel.file))
+    if found is None:
+        raise TypeError(f"{kernel.file} has no kernel {kernel.name}")
+    declared = []
+    for parameter in found[1].split(","):
+        kind, name = re.sub(r"\bconst\b|\s+", " ", parameter).strip().rsplit(" ", 1)
+        declared.append((kind.strip().replace(" *", "*"), name))
+    return declared
 
 
 _threads = threading.local()
@@ -65,65 +111,39 @@ def _device(arguments: Sequence[Tensor | int]) -> torch.device:
 
 def read_source(file: str) -> str:
     """A source with what it stands on."""
-    folder = files("georoutenet.kernels.cuda")
+    folder = files("georoutenet.kernels.cuda").joinpath("source")
     return "".join(
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("warp.cuh", "tiles.cuh", file)
     )
 
 
-def is_capable(device: torch.device) -> bool:
-    """Whether a GPU has bfloat16 matrix instructions, as NVIDIA's have them; compilers ask as they trace."""
-    is_nvidia = device.type == "cuda" and not torch.version.hip
-    return is_nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-# What torch.compiler.assume_constant_result does, after a second for importing the compiler.
-is_capable._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def hopper(device: torch.device) -> bool:
-    """Whether kernels run on the device in their version in which four warps multiply together."""
-    return HOPPER and is_capable(device) and torch.cuda.get_device_capability(device) == (9, 0)
-
-
 @cache
-def _compile(kernel: Kernel, device: torch.device, grouped: bool) -> Callable[..., None] | None:
-    """The compiled kernel, or nothing where it cannot be had."""
-    if not is_capable(device):
-        return None
-    try:
-        with torch.cuda.device(device):
-            _enter(device)
-            options, capability = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"], None
-            if grouped and kernel.groups:
-                options, capability = [*options, "-DHOPPER"], "90a"
-            compiled = torch.cuda._compile_kernel(
-                read_source(kernel.file), kernel.name, compute_capability=capability, nvcc_options=options
-            )
-            compiled.set_shared_memory_config(kernel.shared)
-    except (AttributeError, OSError, RuntimeError) as error:
-        warnings.warn(f"slower code replaces the CUDA kernel {kernel.name}: {error}", stacklevel=2)
-        return None
+def _compile(kernel: Kernel, device: torch.device) -> Callable[..., None]:
+    with torch.cuda.device(device):
+        _enter(device)
+        options, capability = [f"-D{kernel.name.upper()}_WARPS={kernel.warps}"], None
+        if kernel.wgmma:
+            options, capability = [*options, "-DHOPPER"], "90a"
+        compiled: Callable[..., None] = torch.cuda._compile_kernel(
+            read_source(kernel.file), kernel.name, compute_capability=capability, nvcc_options=options
+        )
+        compiled.set_shared_memory_config(kernel.shared)  # type: ignore[attr-defined]
     return compiled
 
 
-def fits(states: Tensor, *kernels: Kernel) -> bool:
-    """Whether these kernels take such states: bfloat16 on CUDA, 128 features."""
-    if not states.is_cuda or states.dtype != torch.bfloat16 or states.shape[-1] != WIDTH:
-        return False
-    return _compile_all(kernels, states.device, hopper(states.device))
-
-
-@cache
-def _compile_all(kernels: tuple[Kernel, ...], device: torch.device, grouped: bool) -> bool:
-    """Compile kernels side by side; false if one cannot be had."""
-    with ThreadPoolExecutor() as pool:
-        every = pool.map(_compile, kernels, repeat(device), repeat(grouped))
-        return all(compiled is not None for compiled in every)
+def compile_all(kernels: Sequence[Kernel], device: torch.device) -> str:
+    """Compile kernels side by side. Returns why one cannot be had: a compiler that is missing or refuses, or
+    a private function of PyTorch that has changed; empty if all can."""
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_compile, kernels, repeat(device)))
+    except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def product_over_rows(left: Tensor, right: Tensor) -> Tensor:
-    """``left^T right`` in float32, of bfloat16 rows; of several matrices or of one."""
+    """``left^T right`` in fp32, of bf16 rows; of several matrices or of one."""
     if not left.is_cuda:
         return left.mT.float() @ right.float()
     product = torch.mm if left.dim() == 2 else torch.bmm

@@ -7,28 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from georoutenet.kernels.cuda import compile as native
-from georoutenet.kernels.cuda.compile import WIDTH, Kernel
+from georoutenet.kernels.cuda.compile import Kernel
 
 LANES = 8
 ARRAYS = 4  # of a launch
-SUMS = Kernel("part_sums.cu", "part_sums", warps=LANES, shared=LANES * 32 * 16)
+SUM = Kernel("part_sums.cu", "part_sums", warps=LANES, shared=LANES * 32 * 16)
 
 
 def part_sums(*arrays: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """``x.sum(1)`` of up to four float32 arrays ``(groups, parts, ...)``, each in its dtype."""
-    rows = torch.empty((0, WIDTH), dtype=torch.bfloat16, device=arrays[0].device)
-    if not all(_is_whole(x) for x in arrays) or not native.fits(rows, SUMS):
-        return [x.sum(1).to(dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
-    return sums(arrays, dtypes)
-
-
-def _is_whole(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.is_contiguous() and x[0, 0].numel() % 4 == 0
-
-
-def sums(arrays: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """`part_sums` in the kernel."""
+    """``x.sum(1)`` of up to four contiguous fp32 arrays ``(groups, parts, ...)``, each in its dtype. What a
+    part holds is a multiple of four numbers."""
+    assert all(x.is_contiguous() and x[0, 0].numel() % 4 == 0 for x in arrays)
     found = [
         x.new_empty((len(x), *x.shape[2:]), dtype=dtype) for x, dtype in zip(arrays, dtypes, strict=True)
     ]
@@ -40,6 +29,6 @@ def sums(arrays: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor
         blocks += -(-columns * (LANES if parts > 2 * LANES else 1) // (32 * LANES))
     for _ in range(ARRAYS - len(arrays)):
         arguments += [arrays[0], found[0], 0, 1, 1]
-    narrow = sum(1 << k for k, dtype in enumerate(dtypes) if dtype == torch.bfloat16)
-    SUMS(*arguments, narrow, blocks=blocks)
+    in_bf16 = sum(1 << k for k, dtype in enumerate(dtypes) if dtype == torch.bfloat16)
+    SUM(*arguments, in_bf16, blocks=blocks)
     return found

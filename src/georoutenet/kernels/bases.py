@@ -1,5 +1,9 @@
-"""The few numbers that a pass starts from, in one CUDA kernel a pass (`bases.cu`): Eq. rbf_parameterization,
-and every layer's weight of the distance."""
+"""The few numbers that a pass starts from, in one CUDA kernel a pass (`bases.cu`).
+
+    c = sort(sqrt(2) sigmoid(a)),    w = max(exp(rho), 10^-3),    lambda_l = softplus(gamma_l)
+
+are Eq. rbf_parameterization, and every layer's weight of the distance in Eq. attention_logit.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from georoutenet.kernels.cuda import compile as native
-from georoutenet.kernels.cuda.compile import WIDTH, Kernel
+from georoutenet.kernels.cuda.compile import Kernel
 
 if TYPE_CHECKING:
     from georoutenet.model.georoutenet import GeoRouteNet
 
-LAYERS, BASES = 6, 32  # at most
+LAYERS = 6  # at most
 FORWARD = Kernel("bases.cu", "bases", warps=1, shared=0)
 BACKWARD = Kernel("bases.cu", "bases_backward", warps=1, shared=0)
 
@@ -27,16 +30,8 @@ def bases_reference(net: GeoRouteNet) -> Start:
     return *net.rbf.parameters_of_bases(), [layer.strength() for layer in net.layers]
 
 
-def fits(net: GeoRouteNet) -> bool:
-    """Whether the kernels take this model."""
-    centers = net.rbf.centers
-    states = centers.new_empty((0, WIDTH), dtype=torch.bfloat16)
-    sizes = net.config.layers <= LAYERS and net.config.rbf <= BASES and centers.dtype == torch.float32
-    return sizes and native.fits(states, FORWARD, BACKWARD)
-
-
 def bases(net: GeoRouteNet) -> Start:
-    """`bases_reference` in one kernel."""
+    """`bases_reference` in one kernel, for at most six layers and 32 bases."""
     given = (net.rbf.centers, net.rbf.log_bandwidth, *(layer.distance for layer in net.layers))
     centers, bandwidth, *strengths = _Bases.apply(*given)
     return centers, bandwidth, strengths

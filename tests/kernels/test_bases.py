@@ -1,29 +1,14 @@
-"""The CUDA kernels of bases and strengths on an emulated block, against the modules in float64."""
+"""The kernels of bases and strengths on an emulated block, against the reference in float64."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
-from emulated import Emulated
 from torch import Tensor
 
-from georoutenet.kernels.cuda import bases as bases_cuda
-from georoutenet.kernels.cuda.bases import Start, bases, bases_reference
+from georoutenet.kernels.bases import Start, bases, bases_reference
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.georoutenet import GeoRouteNet
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
-    return Emulated("bases.cu", tmp_path_factory.mktemp("bases"), warps=1)
-
-
-@pytest.fixture
-def _emulated(kernels: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bases_cuda, "FORWARD", partial(kernels, "bases"))
-    monkeypatch.setattr(bases_cuda, "BACKWARD", partial(kernels, "bases_backward"))
 
 
 def run(net: GeoRouteNet, start: Start, upstream: Tensor) -> list[Tensor]:
@@ -56,7 +41,7 @@ def compare(layers: int, rbf: int, log_bandwidth: float, device: str) -> None:
 CASES = [(6, 16, -2.0), (3, 2, -9.0), (1, 32, 0.5)]
 
 
-@pytest.mark.usefixtures("_emulated")
+@pytest.mark.usefixtures("launched")
 @pytest.mark.parametrize(("layers", "rbf", "log_bandwidth"), CASES)
 def test_against_the_modules(layers: int, rbf: int, log_bandwidth: float) -> None:
     """Also where the bandwidth is at its least, so that it has no gradient."""

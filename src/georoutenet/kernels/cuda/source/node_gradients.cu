@@ -1,12 +1,11 @@
 // The gradients of a layer's parameters at the nodes: products over rows of what node_forward and node_backward left
-// behind. See node_gradients_cuda.py for the order of the matrices, each of 128 x 128 numbers.
+// behind. See node_gradients.py for the order of the matrices, each of 128 x 128 numbers.
 //
-// A block takes one matrix and a chunk of the rows, and leaves its part of the sum to `node_totals`. Two teams of 8 warps
-// take turns at stages of the rows, so one works while the other waits. A stage in shared memory is 4 tiles of 16 rows of
+// A block takes one matrix and a chunk of the rows, and leaves its part of the sum to `node_totals`. Two teams of 8 warps,
+// or one where shared memory is short, take turns at stages of the rows, so one works while the other waits. A stage in shared memory is 4 tiles of 16 rows of
 // the left operand and 4 of the right one; by heads, it is a tile of 16 rows with all heads' 16 features, and for each
 // head one with 128 features. Sums over the left operand's rows, gradients of biases, are products with ones.
 constexpr int TEAM = 256;               // threads
-constexpr int TEAMS = 2;                // of a block
 constexpr int PIECES = 16 * WIDTH / 8;  // of 16 bytes in a tile
 constexpr int STAGE = 9 * PIECES;
 constexpr int STAGES = 3;
@@ -14,6 +13,7 @@ constexpr int SLAB = (WIDTH + 1) * WIDTH;  // a part: a matrix, and the sums ove
 enum Matrices { EDGE_VALUE, OUTPUT, QUERY, KEY, GATE, VALUE = 6, FFN_OUTPUT = 8, MAPS = 10 };
 
 #ifdef NODE_GRADIENTS_WARPS
+constexpr int TEAMS = NODE_GRADIENTS_WARPS * 32 / TEAM;  // of a block
 constexpr int COLUMNS = 8 * WIDTH / 8;  // pieces of a row of the gradients
 constexpr int OF_GATE = 0, OF_OUTPUT = 4, OF_NODE = 5, OF_PROJECTED = 7;
 constexpr int NORM1 = 4;  // slab of what was kept
@@ -140,9 +140,7 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
 #pragma unroll
     for (int k = 0; k < 32; k++) mailbox[(32 * number + k) * TEAM] = half[k / 4][k % 4];
   };
-  auto receive = [&](float(&half)[8][4], int number) {
-#pragma unroll
-    for (int k = 0; k < 32; k++) half[k / 4][k % 4] += mailbox[(32 * number + k) * TEAM];
+  auto put = [&](const float(&half)[8][4], int number) {
     float* to = parts + (size_t)blockIdx.x * SLAB + (out[number] + at.g) * WIDTH + in[number] + 2 * at.t;
 #pragma unroll
     for (int q = 0; q < 8; q++)
@@ -150,6 +148,17 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
       for (int r = 0; r < 2; r++)
         *(float2*)(to + 8 * r * WIDTH + 8 * q) = make_float2(half[q][2 * r], half[q][2 * r + 1]);
   };
+  auto receive = [&](float(&half)[8][4], int number) {
+#pragma unroll
+    for (int k = 0; k < 32; k++) half[k / 4][k % 4] += mailbox[(32 * number + k) * TEAM];
+    put(half, number);
+  };
+  float* over = parts + (size_t)blockIdx.x * SLAB + WIDTH * WIDTH + out[0] + at.g;
+  if (TEAMS == 1) {
+    put(sum[0], 0), put(sum[1], 1);
+    if (at.t == 0) over[0] = over_rows[0], over[8] = over_rows[2];
+    return;
+  }
   __syncthreads();  // nobody reads a stage any more
   if (team)
     send(sum[0], 0), mailbox[64 * TEAM] = over_rows[0], mailbox[65 * TEAM] = over_rows[2];
@@ -160,10 +169,7 @@ node_gradients(const uint4* of_map0, const uint4* of_map1, const uint4* of_map2,
     receive(sum[1], 1);
   } else {
     receive(sum[0], 0);
-    if (at.t == 0) {
-      float* to = parts + (size_t)blockIdx.x * SLAB + WIDTH * WIDTH + out[0] + at.g;
-      to[0] = over_rows[0] + mailbox[64 * TEAM], to[8] = over_rows[2] + mailbox[65 * TEAM];
-    }
+    if (at.t == 0) over[0] = over_rows[0] + mailbox[64 * TEAM], over[8] = over_rows[2] + mailbox[65 * TEAM];
   }
 }
 #endif

@@ -1,5 +1,5 @@
-// Both ends of the edge tower: Eqs. rbf and edge_embedding, and the two-layer ReLU head. Forward; what their backward
-// passes leave is added up here, too.
+// The embedding's forward pass (Eqs. rbf and edge_embedding; the head's is with the last edge update, edge_update.cu),
+// and the sums of what the backward passes of embedding and head leave.
 constexpr int BASES = 16;
 constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
 
@@ -12,44 +12,6 @@ struct Tiles {
     last = TOGETHER * min(tiles, share * ((int)blockIdx.x + 1));
   }
 };
-
-#ifdef LOGIT_FORWARD_WARPS
-extern "C" __global__ void __launch_bounds__(LOGIT_FORWARD_WARPS * 32, 1)
-logit_forward(const uint4* e, const unsigned short* weight, const float* bias, const float* last, const float* offset,
-              float* out, word* on, int pairs) {
-  alignas(128) extern __shared__ uint4 shared[];
-  __shared__ Head head;
-  Lane at;
-  uint4* next = shared + FRAGMENTS + NARROW + threadIdx.x / 32 * 256 + at.lane;
-  auto fetch = [&](int tile) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const uint4* row = e + piece(min(16 * tile + at.g + 8 * r, pairs - 1), at.t);
-#pragma unroll
-      for (int c = 0; c < 4; c++) copy16(next + (4 * r + c) * 32, row + 4 * c);
-    }
-    commit_copies();
-  };
-  Tiles mine(pairs);
-  if (mine.first < mine.last) fetch(mine.first);
-  head.set(shared, weight, bias, last, offset);
-  publish();
-  __syncthreads();
-  Matrix map = matrix_in(shared), biases = narrow_in(shared + FRAGMENTS);
-  UnitRow unit(at.t);
-  for (int tile = mine.first; tile < mine.last; tile += LOGIT_FORWARD_WARPS) {
-    float acc[16][4];
-    word x[2][16];
-    wait_for_copies();
-    take(x[0], next, 32);
-    take(x[1], next + 128, 32);
-    start(acc, unit, biases, x, map);
-    if (tile + LOGIT_FORWARD_WARPS < mine.last) fetch(tile + LOGIT_FORWARD_WARPS);
-    finish(acc, unit, x);
-    head.finish(acc, tile, at, out, on, pairs);
-  }
-}
-#endif
 
 #ifdef EMBEDDING_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(EMBEDDING_FORWARD_WARPS * 32, 1)

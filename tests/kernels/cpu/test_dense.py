@@ -62,19 +62,6 @@ def test_scores_are_those_of_the_two_towers(
         torch.testing.assert_close(mine, value, rtol=0, atol=3e-6 * max(1.0, value.abs().max().item()))
 
 
-def test_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, coords = make(), torch.rand(1, 100, 2)
-    assert dense_cpu.fits(policy.encoder, coords, torch.float32)
-    assert not dense_cpu.fits(policy.encoder, coords[:, :50], torch.float32)
-    assert dense_cpu.fits(policy.encoder, coords[:, :50].expand(4, -1, -1), torch.float32)
-    assert not dense_cpu.fits(policy.encoder, torch.rand(1, 300, 2), torch.float32)
-    assert not dense_cpu.fits(policy.encoder, coords, torch.bfloat16)
-    assert not dense_cpu.fits(policy.encoder, coords.double(), torch.float64)
-    assert not dense_cpu.fits(Policy(PolicyConfig(encoder="nar4tsp")).encoder, coords, torch.float32)
-    monkeypatch.setattr(dense_cpu, "dense", None)
-    policy.dense(coords)  # with gradients
-
-
 @torch.no_grad()
 def test_exponential() -> None:
     x = np.concatenate((np.linspace(-86.9, 86.9, 4001), [0.0, -0.0, 1e-30])).astype(np.float32)
@@ -88,7 +75,7 @@ def test_exponential() -> None:
 def test_as_precise_as_the_two_towers() -> None:
     policy, coords = make(), cities(2, 91)
     exact = make().double()(coords.double())  # in float64 there are no kernels
-    assert dense_cpu.fits(policy.encoder, coords, torch.float32)
+    assert policy.form(coords) == "cpu dense"
     found = policy(coords)
     for mine, value in ((found.start, exact.start), (found.logits, exact.logits)):
         torch.testing.assert_close(

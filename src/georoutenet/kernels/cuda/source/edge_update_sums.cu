@@ -4,7 +4,7 @@
 // instance. Its stages in shared memory have 4 tiles of 16 pairs, of du and then of e; a source takes as many tiles as
 // its targets need, the last one filled up with zeros, and with few targets a stage holds several sources. All sums are
 // matrix products over the pairs of a tile. A warp keeps 32 x 64 of dW and 16 features of the sums over sources in
-// registers. Two teams share a multiprocessor, so one works while the other waits.
+// registers. Where there is shared memory for two teams, one works while the other waits.
 constexpr int TEAM = 256;               // threads
 constexpr int TILES = 4;                // of a stage
 constexpr int PIECES = 16 * WIDTH / 8;  // of 16 bytes in a tile
