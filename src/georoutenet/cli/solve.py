@@ -63,7 +63,9 @@ def solve(
     device: Annotated[str, _option("device")] = "auto",
     start: Annotated[int | None, _option("start")] = None,
     end: Annotated[int | None, _option("end")] = None,
-    open_path: Annotated[bool, _option("closed", "--open")] = False,
+    open_path: Annotated[
+        bool, typer.Option("--open", help="A path: the way back to the first city does not count.")
+    ] = False,
     workers: Annotated[int | None, _option("workers")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, tours included.")] = False,
 ) -> None:
