@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -63,3 +65,29 @@ def interpret() -> Callable[[str], None]:
         assert "agreed" in done.stdout
 
     return run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-gpu-run",
+        action="store_true",
+        help="write commit, date, device and counts of this run to tests/gpu_run.json (with -m gpu)",
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep a record of the last run of the tests on a GPU; in the process that collects the results."""
+    if not session.config.getoption("--record-gpu-run") or hasattr(session.config, "workerinput"):
+        return
+    import torch
+
+    from georoutenet.io.provenance import commit, device_name, today
+
+    if not torch.cuda.is_available():
+        raise pytest.UsageError("--record-gpu-run needs a CUDA device")
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    counts = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    run = {"commit": commit(), "date": today(), "device": device_name(torch.device("cuda", 0))}
+    record = run | {"torch": torch.__version__, "selected": session.config.getoption("-m"), **counts}
+    path = Path(__file__).with_name("gpu_run.json")
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

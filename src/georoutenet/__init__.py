@@ -35,6 +35,7 @@ _EXPORTS = {
     "load_tsplib": "io.tsplib",
     "read_instance": "io.files",
     "read_tour": "io.files",
+    "show_versions": "policy.versions",
     "solve": "solver.api",
     "solve_many": "solver.api",
     "tour_length": "problem.tour",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.io.tsplib import load_tsplib
+    from georoutenet.policy.versions import show_versions
     from georoutenet.policy.weights import load_policy
     from georoutenet.problem.asymmetric import Asymmetric
     from georoutenet.problem.instance import DistanceRule, Instance

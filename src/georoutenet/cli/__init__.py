@@ -43,6 +43,7 @@ def _register_subcommands() -> None:
         curve,
         data,
         demo,
+        doctor,
         evaluate,
         length,
         reference,
@@ -52,7 +53,8 @@ def _register_subcommands() -> None:
         weights,
     )
 
-    for module in (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights):
+    modules = (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights, doctor)
+    for module in modules:
         module.register(app)
 
 

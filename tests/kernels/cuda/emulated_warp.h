@@ -328,7 +328,7 @@ struct Product {
   bool add;  // to what was there
   const word* a[4];  // or none of them, and `left`
   Operand left, b;
-  bool is_turned, is_left_turned;
+  bool is_transposed, is_left_transposed;
   unsigned group;
 };
 struct Flight {  // of a thread
@@ -359,17 +359,17 @@ inline void start_product(Product product) {
   product.group = flight.group;
   flight.products.push_back(product);
 }
-template <bool ADD = true, bool TURNED = false>
+template <bool ADD = true, bool TRANSPOSED = false>
 inline void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2, const word& a3, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, TURNED, TURNED});
+  start_product({tiles, ADD, {&a0, &a1, &a2, &a3}, 0, b, TRANSPOSED, TRANSPOSED});
 }
-template <bool ADD, bool TURNED, bool LEFT = TURNED, int N>
+template <bool ADD, bool TRANSPOSED, bool LEFT = TRANSPOSED, int N>
 inline void start_mma(float (&c)[N][4], Operand a, Operand b) {
   std::vector<float*> tiles;
   for (float(&tile)[4] : c) tiles.push_back(tile);
-  start_product({tiles, ADD, {}, a, b, TURNED, LEFT});
+  start_product({tiles, ADD, {}, a, b, TRANSPOSED, LEFT});
 }
 template <bool ADD = true>
 inline void start_mma(float (&c)[4], float (&d)[4], const word& a0, const word& a1, const word& a2, const word& a3,
@@ -389,11 +389,11 @@ inline void commit_products() {
   flight.group++;
   flight.is_open = false;
 }
-// The number at (k, n) of a shared operand: cores of 8 n with 8 k each; turned, of 8 k with 8 n.
-inline float number_at(Operand b, int k, int n, bool is_turned) {
+// The number at (k, n) of a shared operand: cores of 8 n with 8 k each; transposed, of 8 k with 8 n.
+inline float number_at(Operand b, int k, int n, bool is_transposed) {
   size_t start = (b & 0x3fff) << 4, along_k = (b >> 16 & 0x3fff) << 4, along_n = (b >> 32 & 0x3fff) << 4;
   size_t at = start + k / 8 * along_k + n / 8 * along_n;
-  at += is_turned ? k % 8 * 16 + n % 8 * 2 : n % 8 * 16 + k % 8 * 2;
+  at += is_transposed ? k % 8 * 16 + n % 8 * 2 : n % 8 * 16 + k % 8 * 2;
   if (memcmp(published + at, emulated_shared + at, 2)) fail("a product reads what was not published, or is gone");
   unsigned short bits;
   memcpy(&bits, published + at, 2);
@@ -417,11 +417,11 @@ inline void wait_for_products() {
     for (int r = 0; r < 2; r++)
       for (int k = 0; k < 16; k++)
         a[r][k] = product.a[0] ? half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2)
-                               : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_left_turned);
+                               : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_left_transposed);
     for (size_t q = 0; q < product.c.size(); q++)
       for (int h = 0; h < 2; h++) {
         float b[16];
-        for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h, product.is_turned);
+        for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h, product.is_transposed);
         for (int r = 0; r < 2; r++) {
           float* place = product.c[q] + 2 * r + h;
           auto result = flight.results.begin();

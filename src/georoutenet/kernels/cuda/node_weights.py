@@ -230,7 +230,7 @@ class Table(NamedTuple):
 
 @cache
 def source_of(layers: int, device: torch.device, hopper: bool) -> Source:
-    """Where the fragments and vectors of so many layers come from."""
+    """Where the fragments and vectors of this number of layers come from."""
     fragments, vectors = indices_of(layers, hopper)
     sizes = []
     for number in range(layers):

@@ -11,7 +11,7 @@ struct Plan {  // what a step multiplies with
 };
 constexpr double OLD_MOMENTUM = 0.9, OLD_VARIANCE = 0.999;  // what stays of them in a step
 constexpr float NEW_MOMENTUM = 1.0 - OLD_MOMENTUM, NEW_VARIANCE = 1.0 - OLD_VARIANCE, FLOOR = 1e-8;
-constexpr int PLACES = 4;  // blocks on a multiprocessor: enough to have all memory busy
+constexpr int BLOCKS = 4;  // blocks on a multiprocessor: enough to have all memory busy
 
 // This thread's share of the gradient, zeros beyond its end and where there is none; false if all is beyond.
 __device__ __forceinline__ bool read(float (&g)[4], const Piece& piece) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ float sum_of_block(float x) {
 #ifdef ADAM_NORM_WARPS
 // parts: the sum of squares of each block. Counts the step, and makes its plan; `settings` are the weights' decay, and
 // that of their average.
-extern "C" __global__ void __launch_bounds__(ADAM_NORM_WARPS * 32, 2 * PLACES)
+extern "C" __global__ void __launch_bounds__(ADAM_NORM_WARPS * 32, 2 * BLOCKS)
 adam_norm(const Piece* pieces, float* parts, long long* step, const float* rate, const double* settings, Plan* plan,
           int count) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -66,7 +66,7 @@ adam_norm(const Piece* pieces, float* parts, long long* step, const float* rate,
 
 #ifdef ADAM_UPDATE_WARPS
 // Scales the gradients to a norm of at most `clip` (any, if it is 0), and adds the step's values and the norm to totals.
-extern "C" __global__ void __launch_bounds__(ADAM_UPDATE_WARPS * 32, PLACES)
+extern "C" __global__ void __launch_bounds__(ADAM_UPDATE_WARPS * 32, BLOCKS)
 adam_update(const Piece* pieces, float4* parameters, float4* momentum, float4* variance, float4* average,
             const float* parts, const Plan* plan, const float* clip, const float* values, double* totals, int count,
             int part_count, int has_average, int value_count) {

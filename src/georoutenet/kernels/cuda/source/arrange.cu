@@ -1,4 +1,4 @@
-// Stored weights to what kernels read: matrices narrowed to bfloat16, their numbers in the order of patterns, and vectors
+// Stored weights to what kernels read: matrices rounded to bf16, their numbers in the order of patterns, and vectors
 // one behind the other.
 constexpr int PIECES = WIDTH * WIDTH / 8;  // of 16 bytes: a matrix
 constexpr int PARTS = 4;  // of a matrix, a block each
@@ -6,8 +6,8 @@ constexpr int PARTS = 4;  // of a matrix, a block each
 __device__ __forceinline__ float stored(const float* first, const float* second, word place) {
   return (place & 0x8000u ? second : first)[place & 0x7fffu];
 }
-__device__ __forceinline__ word two(const float* first, const float* second, word places) {
-  return pack(stored(first, second, places & 0xffffu), stored(first, second, places >> 16));
+__device__ __forceinline__ word two(const float* first, const float* second, word indices) {
+  return pack(stored(first, second, indices & 0xffffu), stored(first, second, indices >> 16));
 }
 
 #ifdef ARRANGE_WARPS

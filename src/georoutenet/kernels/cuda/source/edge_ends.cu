@@ -3,7 +3,7 @@
 constexpr int BASES = 16;
 constexpr float ROOT = 1.2011224f;  // of log2 e: exp(-x^2) = 2^-(ROOT x)^2
 
-// The tiles of a warp, in whole numbers of warps that multiply together; some may be beyond the last.
+// The tiles of a warp, in whole numbers of warps that share a wgmma; some may be beyond the last.
 struct Tiles {
   int first, last;
   __device__ Tiles(int pairs) {

@@ -17,7 +17,7 @@ __device__ __forceinline__ int place(int row, int piece) { return row * 16 + (pi
 // load_transposed: two right operands, rows x features. Exclusive or with p: of pieces p and p + 1.
 __device__ __forceinline__ int operand(int lane) { return place(lane % 16, lane / 16); }
 // For load_transposed: the left operand, features x rows.
-__device__ __forceinline__ int turned_operand(int lane) { return place(lane % 8 + lane / 16 * 8, lane / 8 % 2); }
+__device__ __forceinline__ int transposed_operand(int lane) { return place(lane % 8 + lane / 16 * 8, lane / 8 % 2); }
 
 // Right operands in x 128 outs, two steps of 16 ins a fragment: read(out, in) is the word of ins in and in + 1. The outs'
 // order is that of the tiles.
@@ -99,7 +99,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
   int tile = blockIdx.x * GROUPS + group, buffer = 0;
   // Places in shared memory of the operands: c's rows, its units, and the states' features.
   int rows = first + 3 * PIECES + half * 512 + operand(at.lane);
-  int units = first + 3 * PIECES + (turned_operand(at.lane) ^ (8 * half + 4 * side));
+  int units = first + 3 * PIECES + (transposed_operand(at.lane) ^ (8 * half + 4 * side));
   int features = first + (operand(at.lane) ^ 8 * side);
   int row = 16 * (2 * half + side) + at.g;  // and 8 more: the warp's 16 rows of c
   word bits[2];
@@ -200,7 +200,7 @@ logit_backward(const uint4* e, const unsigned short* weight, const float* last, 
 }
 #endif
 
-// Turned around, features x rows: warp w of a group has features 32 w to 32 w + 31 of the hidden layer for all rows. A
+// Transposed, features x rows: warp w of a group has features 32 w to 32 w + 31 of the hidden layer for all rows. A
 // result is then what the sums over rows want as operand. Of the sums, a block's share is the second weight's 128 rows,
 // the first one's 16 rows of bases, both biases, and the gradients of the centers and of the bandwidth, that in 8 parts.
 constexpr int PART = 32;  // rows whose results a warp holds at a time
@@ -262,7 +262,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
   };
   // Places in shared memory of the operands.
   int own = (int)(changes - shared) + place(at.g, at.t);
-  int turned = (int)(changes - shared) + (turned_operand(at.lane) ^ 4 * warp);
+  int transposed = (int)(changes - shared) + (transposed_operand(at.lane) ^ 4 * warp);
   int base_rows = at.lane % 16 * 2 + (at.lane / 16 ^ at.lane / 4 % 2), row_bases = at.g * 8 + at.t + (at.g & 4);
   float total[8][4][4] = {}, first[2][2][4] = {}, ones[4] = {}, of_center[2] = {}, of_bandwidth = 0.0f;
   __syncthreads();
@@ -283,7 +283,7 @@ embedding_backward(const float* distance, const float* centers, const float* ban
     }
 #pragma unroll 1
     for (int start = 0; start < ROWS; start += PART) {
-      int mine = own + buffer * PIECES + start * 16, outs = turned + buffer * PIECES + start * 16;
+      int mine = own + buffer * PIECES + start * 16, outs = transposed + buffer * PIECES + start * 16;
       const uint4* basis = bases[group][buffer] + start * 2;
       float acc[2][PART / 8][4] = {};
 #pragma unroll

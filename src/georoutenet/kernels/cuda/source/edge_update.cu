@@ -51,7 +51,7 @@ struct Ends {
   }
 };
 
-// The forward pass: `then` gets each tile's new states, and an accumulator that is free; warps that multiply together
+// The forward pass: `then` gets each tile's new states, and an accumulator that is free; warps that share a wgmma
 // get there together. What was written to shared memory before is published, too.
 template <int WARPS, class Then>
 __device__ __forceinline__ void update(uint4* shared, const uint4* e, const uint4* source, const uint4* target,

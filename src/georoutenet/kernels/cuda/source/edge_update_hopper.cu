@@ -1,5 +1,5 @@
 // Eqs. edge_proposal and edge_update backward on Hopper, all gradients at once: what update_backward (edge_update.cu) and
-// then update_sums (edge_sums.cu) compute, but the gradient du of the proposal u = W e + s_i + t_j stays on the
+// then update_sums (edge_update_sums.cu) compute, but the gradient du of the proposal u = W e + s_i + t_j stays on the
 // multiprocessor.
 //
 // A block takes 128 pairs at a time, a stage: some sources, each with the same few neighboring targets. Two groups of
@@ -9,7 +9,7 @@
 // after the other; so dt is complete at a band's last stage, and ds at the last band. What was added up of it before lies
 // in a scratch in memory, which each thread reads as it wrote it: for each step along the sources the columns by eights.
 //
-// The weights are there once, for the product with e and, turned, for the one with du. As in edge_update.cu they are
+// The weights are there once, for the product with e and, transposed, for the one with du. As in edge_update.cu they are
 // halved; so du is twice what it shall be, and the columns have halves.
 //
 // A group's warps hardly ever have others to wait with, so what they need is there before: the third group finds the
@@ -180,7 +180,7 @@ __device__ __forceinline__ void visit(Sums& total, int warp, Lane at, int to, Us
         use(column, 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2), of_column(total, k / 2, k % 2, f));
   }
 }
-__device__ __forceinline__ void put_narrow(void* to, size_t at, float x) { ((unsigned short*)to)[at] = pack(x, 0.0f); }
+__device__ __forceinline__ void put_bf16(void* to, size_t at, float x) { ((unsigned short*)to)[at] = pack(x, 0.0f); }
 
 // Barriers 1 and 2: a group's sums are complete, so du and the states are free. 3 and 4: its du is there. 6 to 9: so are
 // the ends of an even stage for either group, of an odd one.
@@ -243,7 +243,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
         else if (0 <= column && column < stage.sources)
 #pragma unroll
           for (int f = 0; f < 4; f++)
-            put_narrow(ds, (size_t)(stage.source + column) * WIDTH + 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2),
+            put_bf16(ds, (size_t)(stage.source + column) * WIDTH + 16 * warp + at.g + 8 * (f % 2) + 64 * (f / 2),
                        sum[f]);
 #pragma unroll
         for (int f = 0; f < 4; f++)
@@ -258,7 +258,7 @@ __device__ __forceinline__ void add_up(const uint4* left, const uint4* states, c
       visit(total, warp, at, plan.width, [&](int column, int f, float& sum) {
         if (column < plan.n - stage.band * plan.width) {
           if (plan.parts == 1)
-            put_narrow(dt, to + column * WIDTH + f, sum);
+            put_bf16(dt, to + column * WIDTH + f, sum);
           else
             ((float*)dt)[to + column * WIDTH + f] = sum;
         }
@@ -295,8 +295,8 @@ __device__ __forceinline__ void begin(Stage* stages, Rows& rows, const Plan& pla
   __syncthreads();
 }
 // acc += x b, b as cores of a matrix for the product with its transpose.
-__device__ __forceinline__ Operand turned_in(const uint4* shared) { return operand(shared, 128, 16 * 128); }
-__device__ __forceinline__ void start_turned(float (&acc)[16][4], const word (&x)[2][16], Operand b) {
+__device__ __forceinline__ Operand transposed_in(const uint4* shared) { return operand(shared, 128, 16 * 128); }
+__device__ __forceinline__ void start_transposed(float (&acc)[16][4], const word (&x)[2][16], Operand b) {
   hold(acc);
   before_products();
 #pragma unroll
@@ -339,7 +339,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
   if (group < 2) {
     give_registers<152>();
     Matrix map = matrix_in(shared);
-    Operand turned = turned_in(shared), ends_of_rows = operand(states + PIECES + 64 * group, 16 * PITCH, 128);
+    Operand transposed = transposed_in(shared), ends_of_rows = operand(states + PIECES + 64 * group, 16 * PITCH, 128);
     Operand of_ends = operand(ends.shared, 16 * 128, 128);
     int place = place_of(16 * warp + at.g, at.t);
     uint4 *product = products + warp * 128, *tile = changes + warp * 256, *input = inputs + warp * 256;
@@ -445,7 +445,7 @@ update_gradients(const uint4* e, const uint4* source, const uint4* target, const
       }
       publish();
       arrive(3 + group, 2 * GROUP);
-      start_turned(acc, slope, turned);
+      start_transposed(acc, slope, transposed);
       __syncwarp();
       float4 a = totals[0], b = totals[2 * GROUP];
       float dgamma[4] = {a.x, a.y, a.z, a.w}, dbeta[4] = {b.x, b.y, b.z, b.w};

@@ -2,12 +2,12 @@
 // ... and knows which of them is the nearest one that is not taken yet.
 
 #ifdef NEAREST_WARPS
-// From places (nodes), n a time of one instance: distance (nodes, n) and near (nodes, width) within reach; index (nodes,
+// From coordinates (nodes), n a time of one instance: distance (nodes, n) and near (nodes, width) within reach; index (nodes,
 // width), the city itself and then its nearest ones, the lower index first of equal distances; mask (nodes, width), up to
 // all at the distance of the k-th; slots (nodes, pitch), where each city is in index if it is not masked, or width.
 // `reach` has the bits of a float. Shared memory: 4 n + 2 pitch bytes a warp.
 extern "C" __global__ void __launch_bounds__(NEAREST_WARPS * 32, 1)
-nearest(const float2* places, float* distance, int* index, unsigned char* mask, float* near, word* slots, int nodes, int n,
+nearest(const float2* coords, float* distance, int* index, unsigned char* mask, float* near, word* slots, int nodes, int n,
         int k, int width, int pitch, int reach) {
   extern __shared__ uint4 shared[];
   const word NONE = 0xffffffffu;
@@ -17,7 +17,7 @@ nearest(const float2* places, float* distance, int* index, unsigned char* mask, 
   word* slot = row + n;
   float limit = __uint_as_float(reach);
   int itself = node % n;
-  const float2* all = places + (node - itself);
+  const float2* all = coords + (node - itself);
   float2 here = all[itself];
   for (int j = lane; j < n; j += 32) {
     float d = length(here.x - all[j].x, here.y - all[j].y);

@@ -107,9 +107,9 @@ struct Columns {
 // Averages for heads 2 t and 2 t + 1 of a feature become features 32 c + 8 t ... + 7 of head g: word 4 c + p of feature
 // 32 c + 8 u + 2 p + h goes to row 2 u + h of matrix 4 c + p. Between `put` and `write` the warp waits for its lanes.
 constexpr int COLUMN = 40;  // words from one 8 x 8 matrix to the next
-struct Turned {
+struct Transposed {
   word *to, *from;
-  __device__ Turned(void* words, const Place& at)
+  __device__ Transposed(void* words, const Place& at)
       : to((word*)words + at.g / 2 * COLUMN + at.g % 2 * 4 + at.t),
         from((word*)words + at.lane / 8 * COLUMN + at.lane % 8 * 4) {}
   __device__ __forceinline__ void put(int j, word both) const { to[j / 4 * 4 * COLUMN + j % 4 * 8] = both; }
@@ -190,12 +190,12 @@ attention_forward(const uint4* q, const uint4* k, const uint4* v, const uint4* e
       mixed[j] = pack(both[0], both[1]), mixed[j + 1] = pack(both[2], both[3]);
     }
     __syncwarp();
-    Turned turned(tile, at);
+    Transposed transposed(tile, at);
 #pragma unroll
-    for (int j = 0; j < 16; j++) turned.put(j, mixed[j]);
+    for (int j = 0; j < 16; j++) transposed.put(j, mixed[j]);
     values[node * 32 + at.lane] = weigh(weights, v + start * pitch, row, pitch, width, 1.0f, at);
     __syncwarp();
-    turned.write(edges, node, at);
+    transposed.write(edges, node, at);
     __syncwarp();
     node = following, city = next_city, far = next_far;
   }
@@ -218,7 +218,7 @@ struct Upstream {
 };
 
 // Gradients of queries, and of scores, as pairs of a weight and its score's gradient; those of edge states are added,
-// those of edge bias and strength summed per block. The averages of edge states are made again: `edges`, which may be
+// those of edge bias and strength summed per block. The averages of edge states are recomputed: `edges`, which may be
 // where their gradients are, as those of a city are read before; what a warp reads after its last city is not used.
 extern "C" __global__ void __launch_bounds__(ATTENTION_PAIRS_WARPS * 32, 1)
 attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* weight, const int* index,
@@ -229,7 +229,7 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
   Place at;
   uint4* bias = shared + ATTENTION_PAIRS_WARPS * 1024;  // heads 2 t and 2 t + 1 of column g, by n-tile
   uint4* tiles = shared + threadIdx.x / 32 * 1024;      // edge states and their gradients, twice
-  Turned turned((word*)(bias + 128) + threadIdx.x / 32 * 16 * COLUMN, at);
+  Transposed transposed((word*)(bias + 128) + threadIdx.x / 32 * 16 * COLUMN, at);
   for (int f = threadIdx.x; f < 512; f += blockDim.x) {
     const float* w = weight + f % 4 * 2 * WIDTH + feature(f / 128 * 4 + f % 128 / 32, f % 32 / 4);
     ((word*)bias)[(f / 128 * 32 + f % 32) * 4 + f % 128 / 32] = pack(w[0], w[WIDTH]);
@@ -290,7 +290,7 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
       float both[4] = {};
       columns.add(dweight[j / 2], ds);
       columns.add(both, weights);
-      turned.put(j, pack(both[0], both[1])), turned.put(j + 1, pack(both[2], both[3]));
+      transposed.put(j, pack(both[0], both[1])), transposed.put(j + 1, pack(both[2], both[3]));
     }
     __syncwarp();
     word* to = (word*)tile + at.lane;
@@ -304,7 +304,7 @@ attention_pairs(const uint4* k, const uint4* v, const uint4* e, const float* wei
     word left[4] = {transpose(weights[0]), transpose(weights[1]), transpose(ds[0]), transpose(ds[1])};
     int real[2] = {from_lane(city, slot(0, at.g)), from_lane(city, slot(1, at.g))};
     __syncwarp();
-    turned.write(edges, node, at);
+    transposed.write(edges, node, at);
     // a dedges + ds weight for the two rows of this lane
 #pragma unroll
     for (int c = 0; c < 4; c++) {
@@ -363,7 +363,7 @@ attention_cities(const uint2* q, const uint2* dvalues, const unsigned short* slo
         const float4* partial, uint2* dk, uint2* dv, float4* sums, int nodes, int n, int pitch, int width, int slots_pitch,
         int rows) {
   __shared__ float4 parts[ATTENTION_CITIES_WARPS * 32];
-  __shared__ uint4 lists[ATTENTION_CITIES_WARPS * 2 * 17];  // for each of two cities, places in `pairs`: 64 and a few
+  __shared__ uint4 lists[ATTENTION_CITIES_WARPS * 2 * 17];  // for each of two cities, indices into `pairs`: 64 and a few
   Lane at;
   int parts_of_instance = (n + 63) / 64, jobs = 9 + nodes / n * parts_of_instance;
   for (int job = blockIdx.x; job < jobs; job += gridDim.x) {

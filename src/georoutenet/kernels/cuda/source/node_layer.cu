@@ -1,4 +1,4 @@
-// All that a layer does at the nodes, row by row: forward and backward. See node_layer_cuda.py for the order of the
+// All that a layer does at the nodes, row by row: forward and backward. See node_weights.py for the order of the
 // matrices, of the vectors and of what is kept.
 
 constexpr int PAST = 6;  // at most so many states of a node
@@ -88,7 +88,7 @@ struct Stream {
   }
 };
 __device__ __forceinline__ int feature_of(int q, int t) { return 32 * (q / 4) + 8 * t + 2 * (q % 4); }
-__device__ __forceinline__ void narrow(word (&x)[2][16], const float (&acc)[16][4]) {
+__device__ __forceinline__ void to_bf16(word (&x)[2][16], const float (&acc)[16][4]) {
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -296,7 +296,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   for (int h = AHEAD; h < 8; h++) prefetch(edges + 8 * line - 56 * (at.lane % 2) + 16 * h);
   // Eq. node_message.
   add_edges(acc, x, e, stream, edges + piece(row[0] * 8, at.t), edges + piece(row[1] * 8, at.t));
-  narrow(x, acc);
+  to_bf16(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (inside[r])
@@ -312,7 +312,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
   for (int number = NODE; number <= PROJECTED; number++) {
     clear(acc);
     stream.multiply(acc, x);
-    narrow(x, acc);
+    to_bf16(x, acc);
     write(slab(number), x);
     if (number == NODE)
 #pragma unroll
@@ -398,7 +398,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 #pragma unroll
     for (int r = 0; r < 2; r++)
       if (inside[r] && at.t == 0) scales[2 * row[r] + norm] = scale[r];
-    narrow(x, acc);
+    to_bf16(x, acc);
     write(slab(NORM1 + norm), x);
 #pragma unroll
     for (int q = 0; q < 16; q++) {
@@ -406,7 +406,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 #pragma unroll
       for (int k = 0; k < 4; k++) acc[q][k] = fmaf(acc[q][k], gamma[k % 2], gamma[BETA1 - GAMMA1 + k % 2]);
     }
-    narrow(x, acc);
+    to_bf16(x, acc);
     if (norm) write(state, x);
   }
 
@@ -418,7 +418,7 @@ node_forward(const uint2* values, const uint4* edges, const uint4* h0,
 #pragma unroll
       for (int k = 0; k < 4; k++) acc[q][k] = vector[MAPS + 128 * o + feature_of(q, at.t) + k % 2];
     stream.multiply(acc, x);
-    narrow(node, acc);
+    to_bf16(node, acc);
     write(maps + (size_t)o * rows * 16, node);
   }
 }
@@ -431,13 +431,13 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const word (&
                                               float* sums) {
   constexpr word ONES = 0x3f803f80u;
   word x[2][16];
-  narrow(x, acc);
+  to_bf16(x, acc);
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (!inside[r])
 #pragma unroll
       for (int q = 0; q < 16; q++) x[r][q] = 0;
-  // A product of n-tiles 2 k and 2 k + 1, turned, with ones in column k: their features' sums over rows.
+  // A product of n-tiles 2 k and 2 k + 1, transposed, with ones in column k: their features' sums over rows.
   float of_gamma[4] = {}, of_beta[4] = {};
 #pragma unroll
   for (int k = 0; k < 8; k++) {
@@ -459,7 +459,7 @@ __device__ __forceinline__ void norm_backward(float (&acc)[16][4], const word (&
   for (int q = 0; q < 16; q++)
 #pragma unroll
     for (int k = 0; k < 4; k++) acc[q][k] *= gamma[feature_of(q, at.t) + k % 2];
-  narrow(x, acc);
+  to_bf16(x, acc);
   float total[4][4] = {};
 #pragma unroll
   for (int k = 0; k < 8; k++) mma(total[k % 4], x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1], ONES, ONES);
@@ -569,7 +569,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
       }
     } else {
       // Eq. swiglu, half by half.
-      narrow(x, acc);
+      to_bf16(x, acc);
       float inner[16][4];
       clear(inner);
       stream.multiply(inner, x, [&] { write(OF_OUTPUT, x); });
@@ -648,7 +648,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   for (int r = 0; r < 2; r++)
 #pragma unroll
     for (int k = 0; k < 2; k++) share.of[r][k] = shares[row[r] * 8 + 4 * k + at.t];
-  narrow(x, acc);
+  to_bf16(x, acc);
   history.visit<2>(row, at.t, [&](int l, int r, const word(&h)[16]) { score.set(r, l, dot(x, h, r, at), at); });
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -676,14 +676,14 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
   // Back through the keys' matrix, the query's to the node, and to the message.
 #pragma unroll 1
   for (int column = OF_PROJECTED; column >= OF_NODE; column -= 128) {
-    narrow(x, inner);
+    to_bf16(x, inner);
 #pragma unroll
     for (int q = 0; q < 16; q++)
 #pragma unroll
       for (int k = 0; k < 4; k++) inner[q][k] = column == OF_QUERY ? acc[q][k] : 0.0f;
     stream.multiply(inner, x, [&] { write(column, x); });
   }
-  narrow(x, inner);  // features by heads, as in the forward pass
+  to_bf16(x, inner);  // features by heads, as in the forward pass
 #pragma unroll
   for (int h = 0; h < 8; h++)
 #pragma unroll
@@ -719,7 +719,7 @@ node_backward(const uint4* h0, const uint4* h1, const uint4* h2,
     hold(of_head[h % 2]);
 #endif
     word e[2][16];
-    narrow(e, of_head[h % 2]);
+    to_bf16(e, of_head[h % 2]);
 #pragma unroll
     for (int r = 0; r < 2; r++)
       if (inside[r]) put(of_edges + piece(row[r] * 8 + h, at.t), e[r]);

@@ -19,8 +19,8 @@ struct Parts {
     }
     return total;
   }
-  __device__ void put(int column, float4 v, bool narrow) const {
-    if (narrow)
+  __device__ void put(int column, float4 v, bool in_bf16) const {
+    if (in_bf16)
       ((uint2*)out)[column] = make_uint2(pack(v.x, v.y), pack(v.z, v.w));
     else
       ((float4*)out)[column] = v;
@@ -28,18 +28,18 @@ struct Parts {
 };
 
 #ifdef PART_SUMS_WARPS
-// Bit k of `narrow`: the sums of array k are rounded to bfloat16. Arrays without columns are none.
+// Bit k of `in_bf16`: the sums of array k are rounded to bfloat16. Arrays without columns are none.
 extern "C" __global__ void __launch_bounds__(PART_SUMS_WARPS * 32, 1)
 part_sums(const float4* in0, void* out0, int columns0, int size0, int parts0, const float4* in1, void* out1, int columns1,
           int size1, int parts1, const float4* in2, void* out2, int columns2, int size2, int parts2, const float4* in3,
-          void* out3, int columns3, int size3, int parts3, int narrow) {
+          void* out3, int columns3, int size3, int parts3, int in_bf16) {
   extern __shared__ uint4 shared[];
   Parts arrays[4] = {{in0, out0, columns0, size0, parts0}, {in1, out1, columns1, size1, parts1},
                      {in2, out2, columns2, size2, parts2}, {in3, out3, columns3, size3, parts3}};
   int block = blockIdx.x, which = 0;
   while (which < 3 && block >= arrays[which].blocks()) block -= arrays[which++].blocks();
   const Parts& array = arrays[which];
-  bool rounded = narrow >> which & 1;
+  bool rounded = in_bf16 >> which & 1;
   int thread = threadIdx.x;
   if (array.lanes() == 1) {
     int column = block * blockDim.x + thread;

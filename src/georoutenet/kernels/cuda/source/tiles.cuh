@@ -4,7 +4,7 @@
 // q = 4 c + p, features 32 c + 8 t + 2 p + (0, 1). That is 16 bytes of memory at a time, and with the weights'
 // fragments filled accordingly it is both mma's left operand and its result, acc[q][2 r + (0, 1)]: nothing moves.
 //
-// With HOPPER, four warps multiply their 64 rows together. A matrix in shared memory then is not mma's fragments, but
+// With HOPPER, four warps multiply their 64 rows by wgmma. A matrix in shared memory then is not mma's fragments, but
 // cores of 8 features out and 8 in (words p of all t together), all q for one and the same 4 c + p in a row.
 constexpr int WIDTH = 128;
 constexpr int FRAGMENTS = 16 * 4 * 32;  // of 16 bytes: a 128 x 128 matrix in the order of mma's operand
@@ -231,7 +231,7 @@ template <class Left>
 __device__ __forceinline__ void finish(float (&acc)[16][4], const UnitRow& unit, const Left& left) {}
 #endif
 
-// The tiles of a block, in whole numbers of warps that multiply together; some may be beyond the last.
+// The tiles of a block, in whole numbers of warps that share a wgmma; some may be beyond the last.
 struct Share {
   int first, last;
   __device__ Share(int pairs) {

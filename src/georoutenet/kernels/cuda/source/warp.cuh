@@ -138,7 +138,7 @@ __device__ __forceinline__ void keep(word& x) { asm volatile("" : "+r"(x)); }
 // The sign of a number behind the bits.
 __device__ __forceinline__ word shift_in(word bits, float x) { return __funnelshift_l(__float_as_uint(x), bits, 1); }
 
-// Hopper: four warps, the first one's number divisible by 4, multiply together. Each has 16 of 64 rows, and its operand
+// Hopper: wgmma, by four warps, the number of the first divisible by 4. Each has 16 of 64 rows, and its operand
 // and result are those of mma; the other operand lies in shared memory.
 #ifdef HOPPER
 typedef unsigned long long Operand;
@@ -148,8 +148,8 @@ __device__ __forceinline__ Operand operand(const void* shared, int along_k, int 
   return (start & 0x3ffffu) >> 4 | (Operand)(along_k >> 4) << 16 | (Operand)(along_n >> 4) << 32;
 }
 // c (64 x 128) += a (64 x 16) b (16 x 128), on its way until waited for: nobody touches c, changes a or b before.
-// Without ADD, c = a b; it still is given, so that it stays where it is. TURNED: b as cores of 8 k with 16 bytes along n.
-template <bool ADD = true, bool TURNED = false>
+// Without ADD, c = a b; it still is given, so that it stays where it is. TRANSPOSED: b as cores of 8 k with 16 bytes along n.
+template <bool ADD = true, bool TRANSPOSED = false>
 __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, const word& a1, const word& a2,
                                           const word& a3, Operand b) {
   asm volatile(
@@ -177,7 +177,7 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], const word& a0, con
         "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
         "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
         "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TURNED));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
 // c (64 x 16) += a (64 x 16) b (16 x 16)
 template <bool ADD = true>
@@ -193,9 +193,9 @@ __device__ __forceinline__ void start_mma(float (&c)[4], float (&d)[4], const wo
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(ADD));
 }
-// c (64 x 8 N) += a (64 x 16) b (16 x 8 N), both in shared memory; or, TURNED, as cores of 8 k with 16 bytes along m or n.
+// c (64 x 8 N) += a (64 x 16) b (16 x 8 N), both in shared memory; or, TRANSPOSED, as cores of 8 k with 16 bytes along m or n.
 #define FOUR(c) "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-template <bool ADD, bool TURNED>
+template <bool ADD, bool TRANSPOSED>
 __device__ __forceinline__ void start_mma(float (&c)[7][4], Operand a, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
@@ -205,9 +205,9 @@ __device__ __forceinline__ void start_mma(float (&c)[7][4], Operand a, Operand b
       "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, "
       "%28, %29, p, 1, 1, %31, %31;}"
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6])
-      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+      : "l"(a), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
-template <bool ADD, bool TURNED, bool LEFT = TURNED>  // LEFT: whether a is turned
+template <bool ADD, bool TRANSPOSED, bool LEFT = TRANSPOSED>  // LEFT: whether a is transposed
 __device__ __forceinline__ void start_mma(float (&c)[16][4], Operand a, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
@@ -220,9 +220,9 @@ __device__ __forceinline__ void start_mma(float (&c)[16][4], Operand a, Operand 
       "%64, %65, p, 1, 1, %67, %68;}"
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
         FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15])
-      : "l"(a), "l"(b), "n"(ADD), "n"(LEFT), "n"(TURNED));
+      : "l"(a), "l"(b), "n"(ADD), "n"(LEFT), "n"(TRANSPOSED));
 }
-template <bool ADD, bool TURNED>
+template <bool ADD, bool TRANSPOSED>
 __device__ __forceinline__ void start_mma(float (&c)[17][4], Operand a, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
@@ -237,9 +237,9 @@ __device__ __forceinline__ void start_mma(float (&c)[17][4], Operand a, Operand 
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
         FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15]),
         FOUR(c[16])
-      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+      : "l"(a), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
-template <bool ADD, bool TURNED>
+template <bool ADD, bool TRANSPOSED>
 __device__ __forceinline__ void start_mma(float (&c)[20][4], Operand a, Operand b) {
   asm volatile(
       "{.reg .pred p;\n\t"
@@ -254,7 +254,7 @@ __device__ __forceinline__ void start_mma(float (&c)[20][4], Operand a, Operand 
       : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(c[4]), FOUR(c[5]), FOUR(c[6]), FOUR(c[7]),
         FOUR(c[8]), FOUR(c[9]), FOUR(c[10]), FOUR(c[11]), FOUR(c[12]), FOUR(c[13]), FOUR(c[14]), FOUR(c[15]),
         FOUR(c[16]), FOUR(c[17]), FOUR(c[18]), FOUR(c[19])
-      : "l"(a), "l"(b), "n"(ADD), "n"(TURNED));
+      : "l"(a), "l"(b), "n"(ADD), "n"(TRANSPOSED));
 }
 #undef FOUR
 // Before the first product, and after c or a was touched.

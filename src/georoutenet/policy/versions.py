@@ -1,0 +1,82 @@
+"""What runs here: versions, devices, the cache of compiled code, and the form of the network for a few kinds
+of work, with the reasons. For reports of problems, and for those who wonder why something is slow."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+
+import torch
+
+from georoutenet import __version__
+from georoutenet.io.provenance import commit, device_name
+from georoutenet.jit import compiled_folder
+from georoutenet.kernels.choose import Case, describe, has_adam
+from georoutenet.model.config import PolicyConfig
+
+PACKAGES = ("torch", "numpy", "scipy", "numba", "safetensors", "triton")
+WORK = {
+    "training, 512 instances of 50 cities": (True, 512, 50),
+    "scores of one instance of 50 cities": (False, 1, 50),
+    "scores of one instance of 100 cities": (False, 1, 100),
+    "scores of one instance of 1,000 cities": (False, 1, 1000),
+}
+
+
+def show_versions() -> None:
+    """Print what runs here: versions, devices, and which form of the network runs for what, and why."""
+    sys.stdout.write("\n".join(report()) + "\n")
+
+
+def report() -> list[str]:
+    """The lines of `show_versions`."""
+    rows = [("georoutenet", " ".join(x for x in (__version__, commit()) if x))]
+    rows += [("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    rows += [(package, _version(package)) for package in PACKAGES]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = f"{cores} cores, {torch.get_num_threads()} threads of PyTorch"
+    rows += [("processor", f"{device_name(torch.device('cpu'))}, {threads}")]
+    devices = [torch.device("cpu"), *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
+    rows += [(str(device), _gpu(device)) for device in devices[1:]] or [("GPU", "none that PyTorch can use")]
+    rows += [("compiled code", _code())]
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:{width}}  {value}" for name, value in rows] + [
+        line for device in devices for line in ("", *_forms(device))
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _gpu(device: torch.device) -> str:
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 0) / 1024
+    capability = f"compute capability {properties.major}.{properties.minor}"
+    memory = f"{properties.total_memory / 2**30:.0f} GiB"
+    return f"{properties.name}, {memory}, {capability}, {shared:.0f} KiB of shared memory a block"
+
+
+def _code() -> str:
+    folder = compiled_folder()
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    return f"{len(sizes)} files of Numba, {sum(sizes) / 1e6:.1f} MB, in {folder}"
+
+
+def _forms(device: torch.device) -> list[str]:
+    """Of each kind of work the form that runs, and what kept those before it from running."""
+    lines = [f"The form in which GeoRouteNet runs on {device} (see georoutenet.kernels.choose):"]
+    for what, (gradients, batch, n) in WORK.items():
+        compute = torch.bfloat16 if device.type == "cuda" else torch.float32
+        config = PolicyConfig()
+        case = Case(config, device, torch.float32, compute, gradients, batch, n, config.neighbors + 1)
+        *others, (form, _) = describe(case)
+        lines.append(f"  {what}{f' in {compute}'.replace('torch.', '')}: {form}")
+        lines += [f"    not {other}: needs {reason}" for other, reason in others]
+    kernels = "CUDA kernels" if has_adam(device, torch.float32) else "PyTorch"
+    return [*lines, f"  the optimizer: {kernels}"]
