@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 
 import torch
 
-from georoutenet import __version__
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.jit import compiled_folder
 from georoutenet.kernels.choose import Case, describe, has_adam
@@ -32,7 +31,8 @@ def show_versions() -> None:
 
 def report() -> list[str]:
     """The lines of `show_versions`."""
-    rows = [("georoutenet", " ".join(x for x in (__version__, commit()) if x))]
+    version = import_module("georoutenet").__version__  # by name: the package's own file imports every room
+    rows = [("georoutenet", " ".join(x for x in (version, commit()) if x))]
     rows += [("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
     rows += [(package, _version(package)) for package in PACKAGES]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
