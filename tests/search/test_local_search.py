@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
-from georoutenet.search import kernels
+from georoutenet.search import distances, kernels, steps
 from georoutenet.search.construct import greedy_edge
 from georoutenet.search.local_search import (
     SLICE,
-    _kernel_coordinates,
     _next_slice,
+    best_tour,
     compile_kernels,
     improve,
+    kernel_coordinates,
     make_search,
 )
 from georoutenet.search.neighbors import nearest_neighbors, spatial_points
@@ -51,10 +53,10 @@ def optimum(instance: Instance) -> float:
 @pytest.mark.parametrize("rule", RULES)
 def test_kernel_distances_are_the_instance_s(rule: DistanceRule) -> None:
     instance = random_instance(300, 1, rule)
-    code, x, y, scale = _kernel_coordinates(instance)
+    code, x, y, scale = kernel_coordinates(instance)
     i, j = np.random.default_rng(2).integers(0, 300, (2, 2000))
     i, j = i[i != j], j[i != j]
-    ours = np.array([kernels.distance(code, x, y, a, b) for a, b in zip(i, j, strict=True)]) / scale
+    ours = np.array([distances.distance(code, x, y, a, b) for a, b in zip(i, j, strict=True)]) / scale
     np.testing.assert_allclose(ours, instance.distance(i, j), rtol=0 if rule.is_integer else 1e-14)
 
 
@@ -98,66 +100,120 @@ def test_any_small_instance(cities: list[tuple[int, int]], seed: int, rule: Dist
     assert result.history[-1].length == pytest.approx(result.length, abs=1e-9)
 
 
+def state_of(instance: Instance, start: NDArray[np.int64] | None = None, k: int = 8) -> Any:
+    code, x, y, _ = kernel_coordinates(instance)
+    start = np.arange(instance.n) if start is None else start
+    return code, make_search(code, x, y, nearest_neighbors(instance.coordinates, k), start, 0)
+
+
+def look_at(state: Any, code: int, city: int, depth: int) -> float:
+    arrays = (state.tour, state.position, state.queue, state.queued, state.log, state.touched, state.count)
+    lists = (state.neighbors, state.near)
+    gain: float = steps.improve_city(code, state.x, state.y, *lists, *arrays, city, depth)
+    return gain
+
+
 @pytest.mark.parametrize("n", [5, 12, 200])
-def test_the_gains_of_single_moves_add_up(n: int) -> None:
-    """Every city's move and every kick changes the length by exactly the gain it reports, undone or not."""
+@pytest.mark.parametrize("depth", [1, 10])
+def test_every_move_of_a_city_shortens_the_tour_by_its_gain(n: int, depth: int) -> None:
     instance = random_instance(n, 3, DistanceRule.EUC_2D)
-    code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(n), 0)
+    code, state = state_of(instance)
     length = tour_length(instance, state.tour)
-    for look in range(4 * n):
-        state.logged[0] = 0
-        length -= (
-            kernels.kick(state, code, 5) if look % 3 == 0 else kernels.improve_city(state, code, look % n)
-        )
+    for look in range(3 * n):
+        state.count[steps.LOGGED] = 0
+        gain = look_at(state, code, look % n, depth)
+        assert gain >= 0
+        length -= gain
         assert tour_length(instance, state.tour) == length
         np.testing.assert_array_equal(state.tour[state.position], np.arange(n))
 
 
-def test_the_best_tour_is_kept_while_the_search_goes_on_from_longer_ones() -> None:
+def test_no_3_opt_step_is_overlooked() -> None:
+    """Complete lists, one step: a tour that no city improves has no improving 2-opt move among all pairs."""
+    for seed in range(5):
+        instance = random_instance(12, seed, DistanceRule.EUC_2D)
+        code, state = state_of(instance, np.random.default_rng(seed).permutation(12), k=11)
+        kernels.run(state, code, 0, 10**9)
+        order, matrix = state.tour, instance.distance_matrix()
+        for i, j in itertools.combinations(range(12), 2):
+            a, b, c, d = order[i], order[(i + 1) % 12], order[j], order[(j + 1) % 12]
+            assert matrix[a, b] + matrix[c, d] <= matrix[a, c] + matrix[b, d]
+
+
+def swapped(tour: NDArray[np.int32], first: int, b: int, c: int, d: int) -> list[int]:
+    """The segments after position ``first`` as d, c, b, the obvious way; read from position first + 1."""
+    turned = np.roll(tour, -first - 1).tolist()
+    rest = turned[b + c + d :]
+    return [*turned[b + c : b + c + d], *turned[b : b + c], *turned[:b], *rest]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_kick_swaps_three_segments_and_is_taken_back(data: st.DataObject) -> None:
+    n = data.draw(st.integers(4, 30))
+    instance = random_instance(n, n, DistanceRule.EUC_2D)
+    code, state = state_of(instance)
+    first = data.draw(st.integers(0, n - 1))
+    b = data.draw(st.integers(1, n - 3))
+    c = data.draw(st.integers(1, n - 2 - b))
+    d = data.draw(st.integers(1, n - 1 - b - c))
+    before = state.tour.copy()
+    wanted = swapped(before, first, b, c, d)
+    arrays = (state.tour, state.position, state.queue, state.queued, state.spare, state.count)
+    gain, where = kernels.kick(code, state.x, state.y, *arrays, first, b, c, d)
+    assert where == first
+    assert np.roll(state.tour, -first - 1).tolist() == wanted
+    assert tour_length(instance, before) - tour_length(instance, state.tour) == gain
+    kernels.take_back(state.tour, state.position, state.spare, state.log, state.count, first, b, c, d)
+    np.testing.assert_array_equal(state.tour, before)
+    np.testing.assert_array_equal(state.position[before], np.arange(n))
+
+
+@pytest.mark.parametrize("n", [5, 8, 60])
+def test_segments_fit_into_the_tour(n: int) -> None:
+    _, state = state_of(random_instance(n, 1), k=4)
+    for k in range(300):
+        if k % 2:
+            first, *lengths = kernels.segments_in_a_row(state.random, n, 50)
+        else:
+            first, *lengths = kernels.segments_nearby(state.neighbors, state.position, state.random, 5)
+        assert 0 <= first < n
+        assert min(lengths) >= 1
+        assert sum(lengths) <= n - 1
+
+
+@pytest.mark.parametrize("bridges", [0, 3])
+def test_the_best_tour_is_kept_on_walks_through_longer_ones(bridges: int) -> None:
     instance = random_instance(60, 3, DistanceRule.EUC_2D)
-    code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(60), 0)
-    kernels.descend(state, code, 10**9, False)
+    code, state = state_of(instance)
+    kernels.run(state, code, 0, 10**9)
     best = length = tour_length(instance, state.tour)
-    state.excess[1] = 0.05 * length / 60 * 20
+    state.excess[kernels.SLACK] = state.excess[kernels.MARGIN] = length / 60
+    state.count[steps.PATIENCE], state.count[steps.BRIDGES] = 40, bridges
     longer = 0
-    for _ in range(300):
-        gain, last = kernels.perturb(state, code, 1, 5)
+    for _ in range(600):
+        gain, last = kernels.run(state, code, 1, 10**9)
         best -= gain
         assert (gain > 0) == (last == 0)
-        kept = state.best if state.excess[0] > 0 else state.tour
-        assert tour_length(instance, kept) == best
-        assert tour_length(instance, state.tour) == best + state.excess[0] <= best + state.excess[1]
-        longer += state.excess[0] > 0
+        assert tour_length(instance, best_tour(state)) == best
+        assert tour_length(instance, state.tour) == best + state.excess[kernels.BEHIND]
+        np.testing.assert_array_equal(state.tour[state.position], np.arange(60))
+        longer += state.excess[kernels.BEHIND] > 0
     assert longer > 0
+    assert state.count[steps.WALKS] > 10
     assert best < length
-
-
-def test_undo_restores_the_tour() -> None:
-    instance = random_instance(100, 4)
-    code, x, y, _ = _kernel_coordinates(instance)
-    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), np.arange(100), 0)
-    before = state.tour.copy()
-    kernels.kick(state, code, 20)
-    kernels.descend(state, code, 30, True)
-    assert not np.array_equal(state.tour, before)
-    kernels.undo(state, 0)
-    np.testing.assert_array_equal(state.tour, before)
-    np.testing.assert_array_equal(state.position[before], np.arange(100))
 
 
 def test_the_log_never_overflows() -> None:
     """A repair that would need more room than the log has stops early and stays undoable."""
     instance = random_instance(3000, 4)
-    code, x, y, _ = _kernel_coordinates(instance)
     start = np.random.default_rng(0).permutation(3000)
-    state = make_search(code, x, y, nearest_neighbors(instance.coordinates, 8), start, 0)
-    kernels.descend(state, code, 10**9, True)
-    assert kernels.LOG - 3 * kernels.DEPTH < state.logged[0] <= kernels.LOG
-    assert state.ends[1] > 0
-    kernels.undo(state, 0)
-    np.testing.assert_array_equal(state.tour, start)
+    code, state = state_of(instance, start)
+    state.excess[kernels.MARGIN] = 1e9
+    kernels.run(state, code, 1, 10**9)
+    assert kernels.LOG - 3 * kernels.DEPTH < state.count[steps.LOGGED] <= kernels.LOG
+    assert state.count[steps.HELD] > 0
+    assert is_permutation(state.tour, 3000)
 
 
 def test_same_seed_same_tour() -> None:

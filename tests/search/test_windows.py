@@ -8,7 +8,7 @@ import pytest
 
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
-from georoutenet.search import greedy_edge, improve, kernels, local_search, windows
+from georoutenet.search import distances, greedy_edge, improve, local_search, windows
 from georoutenet.search.local_search import make_search
 from georoutenet.search.neighbors import nearest_neighbors
 from georoutenet.search.path import Ends
@@ -29,7 +29,7 @@ def state_of(n: int, seed: int) -> Any:
     points = np.random.default_rng(seed).random((n, 2))
     tour = np.random.default_rng(seed + 1).permutation(n)
     return make_search(
-        kernels.EUCLIDEAN, points[:, 0], points[:, 1], nearest_neighbors(points, 5), tour, seed
+        distances.EUCLIDEAN, points[:, 0], points[:, 1], nearest_neighbors(points, 5), tour, seed
     )
 
 

@@ -1,11 +1,15 @@
-"""Tour in, shorter tour out: chained 3-opt steps with neighbor lists, then local kicks until told to stop.
+"""Tour in, shorter tour out: chained 3-opt steps, kicks, and walks from whose tours the best parts are taken.
 
 The local search looks at one city at a time (a queue plays the part of don't-look bits) and makes sequential
-3-opt moves, which include 2-opt and Or-opt, chained a few steps deep in the manner of Lin and Kernighan.
-At the local optimum a double bridge of four edges near one another disturbs the tour; only the cities it
-touched are looked at again, and the change is undone where the tour would exceed the best one by more than a
-little. Tours of more than ``WHOLE`` cities are searched window by window (``windows.py``), where every change
-that makes the tour longer is undone.
+3-opt moves, which include 2-opt and Or-opt, chained in the manner of Lin and Kernighan (``steps.py``). At the
+local optimum a double bridge of four edges near one another disturbs the tour, and only the cities it touched
+are looked at again (``kernels.py``). Changes that make the tour a little longer are kept now and then. A walk
+of as many kicks as there are cities begins with thirty kicks all over the best tour; at its end those parts
+of its tour that are shorter are taken into the best tour, each for itself (``merge.py``), and the next one
+begins. Kicks alone end in a trap that no single one leads out of.
+
+Tours of more than ``WHOLE`` cities are searched window by window (``windows.py``), where every change that
+makes the tour longer is undone.
 """
 
 from __future__ import annotations
@@ -23,16 +27,20 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
+from georoutenet.search.ascent import alpha_neighbors
 from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
 from georoutenet.search.path import Ends
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
-WALK = 50
-"""Steps along neighbor lists between the edges that a kick changes. Measured on 45 instances of TSPLIB at 0.5
-and 1.5 s: 20 and 100 were worse from 300 cities on."""
-SLACK = 0.3
-"""By how many mean edges a tour may exceed the best one for the search to go on from it. Measured on seven
-instances of TSPLIB, 150 to 1,002 cities, two seeds, 1.5 s: mean gap 0.13 % at 0, 0.08 at 0.3, 0.09 at 1."""
+SLACK = 0.1
+"""By how many mean edges a kick and its repair may make the tour longer, on average; see ``kernels.run``."""
+MARGIN = 1.0
+"""By how many mean edges more before the repair looks deeper, which costs most of its time."""
+BRIDGES = 30
+"""Kicks in a row with which a walk leaves the best tour."""
+SHORTEST_WALK = 300
+"""Kicks of a walk, at least; as many as there are cities where those are more."""
+MANY = 2**62
 WHOLE = 10_000
 """Tours up to this size are searched as one, larger ones window by window."""
 KICKS = 1
@@ -74,9 +82,10 @@ def improve(
     ``closed=False`` shortens a path, whose way back to the first city does not count. The tour begins at
     ``start`` and ends at ``end`` where these are given; a tour that does not is put right first.
 
-    ``neighbors (n, k)`` are candidate cities per city, nearest first (``candidate_neighbors`` when not
-    given). The result is the same for the same seed whenever iterations, not time, end the search. The
-    clock starts with the call, but not before the search is compiled: seconds, once per machine.
+    ``neighbors (n, k)`` are candidate cities per city, nearest first (those of least alpha when not given,
+    see ``ascent.py``; above ``WHOLE`` cities ``candidate_neighbors``). The result is the same for the same
+    seed whenever iterations, not time, end the search. The clock starts with the call, but not before the
+    search is compiled: seconds, once per machine.
     """
     ends = Ends(instance.n, start=start, end=end, closed=closed)
     given = ends.arrange(instance, check_tour(tour, instance.n))
@@ -88,7 +97,7 @@ def improve(
         compile_kernels(path=ends.is_path, large=instance.n > WHOLE, matrix=instance.matrix is not None)
         run.begin = time.perf_counter()
         try:
-            run.search(_checked_neighbors(neighbors, instance), seed)
+            run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
         except KeyboardInterrupt:
             interrupted = True
     return run.result(interrupted)
@@ -115,21 +124,28 @@ class _Run:
         self.scale = 1.0
         self.state: Any = None
 
-    def search(self, neighbors: NDArray[np.int32], seed: int) -> None:
-        code, x, y, scale = _kernel_coordinates(self.instance)
-        flag, special, x, y, neighbors, tour = self.ends.as_cycle(x, y, neighbors, self.given)
+    def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
+        from georoutenet.search import kernels
+
+        code, x, y, self.scale = kernel_coordinates(self.instance)
+        lists = neighbors
+        if lists is None:
+            lists = candidate_neighbors(self.instance)
+            if self.instance.n <= WHOLE:
+                lists = alpha_neighbors(code, x, y, lists, self.given, lambda: self._budget().seconds > 0)
+        flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
-        self.scale = scale
-        places = (
-            len(x) - special
-        )  # the cities at the ends of a path are in no window, and no kick begins there
-        self.state = state = make_search(rule, x, y, neighbors, tour, seed, places)
+        places = len(x) - special  # the cities at the ends of a path are in no window
+        self.state = state = make_search(rule, x, y, lists, tour, seed)
         if self.instance.n > WHOLE:
             self._search_windows(state, code, places, 0, seed)
             state.queue[:] = state.tour
         self._descend(state, rule)
         if self.instance.n <= WHOLE:
-            state.excess[1] = SLACK * self.scale * self._progress().length / len(x)
+            edge = self._mean_edge()
+            state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
+            state.count[kernels.BRIDGES] = BRIDGES
+            state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
             self._perturb(state, rule)
         else:
             sweep = 0
@@ -139,7 +155,7 @@ class _Run:
 
     def _search_windows(self, state: Any, code: int, places: int, sweep: int, seed: int) -> None:
         """Search every window of one tiling: without kicks in the first sweep, with some in the others."""
-        from georoutenet.search import windows
+        from georoutenet.search import kernels, windows
 
         random = np.random.default_rng([seed, sweep])
         number, spare = np.full(len(state.tour), -1, dtype=np.int32), np.empty_like(state.tour)
@@ -153,6 +169,7 @@ class _Run:
             own = window.cities
             rule = (code, window.bound)
             part = make_search(rule, x[own], y[own], window.neighbors, window.tour, seed)
+            part.excess[kernels.MARGIN] = MARGIN * self._mean_edge()
             part.random[0] = state.random[0]
             try:
                 self._descend(part, rule)
@@ -161,6 +178,10 @@ class _Run:
             finally:
                 state.random[0] = part.random[0]
                 windows.put_back(state, window, part.tour, spare)
+
+    def _mean_edge(self) -> float:
+        """In the kernels' lengths."""
+        return self.scale * self._progress().length / self.instance.n
 
     def _goes_on(self, sweep: int = 1) -> bool:
         left = self._budget()
@@ -171,9 +192,9 @@ class _Run:
         from georoutenet.search import kernels
 
         looks = 100
-        while state.ends[1] > 0 and (left := self._budget()).seconds > 0:
+        while state.count[kernels.HELD] > 0 and (left := self._budget()).seconds > 0:
             began = time.perf_counter()
-            self._record(kernels.descend(state, rule, looks, False) / self.scale, 0, -1)
+            self._record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
             looks = _next_slice(looks, time.perf_counter() - began, left.seconds)
 
     def _perturb(self, state: Any, rule: Any, most: float = math.inf) -> None:
@@ -183,7 +204,7 @@ class _Run:
         while most > 0 and (left := self._budget()).seconds > 0 and left.iterations > 0:
             began = time.perf_counter()
             count = int(min(kicks, left.iterations, most))
-            gain, last = kernels.perturb(state, rule, count, WALK)
+            gain, last = kernels.run(state, rule, count, MANY)
             self._record(gain / self.scale, count, last)
             most -= count
             kicks = _next_slice(count, time.perf_counter() - began, left.seconds)
@@ -212,7 +233,7 @@ class _Run:
     def result(self, interrupted: bool) -> Improved:
         tour, length = self.given, self.initial
         if self.state is not None:
-            best = self.state.best if self.state.excess[0] > 0 else self.state.tour
+            best = best_tour(self.state)
             found = self.ends.from_cycle(best.astype(np.int64))
             found_length = tour_length(self.instance, found, closed=self.ends.closed)
             if found_length < length:
@@ -234,18 +255,20 @@ def make_search(
     neighbors: NDArray[np.int32],
     tour: NDArray[np.integer],
     seed: int,
-    places: int | None = None,
 ) -> Any:
-    """The kernels' state for a tour, with every city queued in tour order."""
-    from georoutenet.search import kernels
+    """The kernels' state for a tour, with every city queued in tour order. Its one walk has no end."""
+    from georoutenet.search import distances, kernels
+    from georoutenet.search.merge import ROOM
 
     n = len(x)
     neighbors = np.ascontiguousarray(neighbors, dtype=np.int32)
     near = np.empty(neighbors.shape)
-    kernels.measure(rule, x, y, neighbors, near)
+    distances.measure(rule, x, y, neighbors, near)
     order = tour.astype(np.int32)
     position = np.empty(n, dtype=np.int32)
     position[order] = np.arange(n, dtype=np.int32)
+    count = np.zeros(kernels.COUNTS, dtype=np.int64)
+    count[kernels.HELD], count[kernels.PATIENCE] = n, MANY
     return kernels.Search(
         x=x,
         y=y,
@@ -255,24 +278,35 @@ def make_search(
         position=position,
         queue=order.copy(),
         queued=np.ones(n, dtype=np.bool_),
-        ends=np.array([0, n], dtype=np.int64),
-        log=np.zeros((kernels.LOG, 2), dtype=np.int64),
-        logged=np.zeros(1, dtype=np.int64),
+        waiting=np.empty_like(order),
+        waits=np.zeros(n, dtype=np.bool_),
+        log=np.zeros((kernels.LOG, 2), dtype=np.int32),
         touched=np.zeros(6 * kernels.DEPTH, dtype=np.int32),
         random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),  # never 0
         best=order.copy(),
-        excess=np.zeros(2),
-        places=n if places is None else places,
+        spare=np.empty_like(order),
+        edges=np.empty((3, n)),
+        room=np.empty((ROOM, n), dtype=np.int32),
+        count=count,
+        excess=np.zeros(3),
     )
 
 
-def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
-    """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
+def best_tour(state: Any) -> NDArray[np.int32]:
+    """The shortest tour that a search has found."""
     from georoutenet.search import kernels
+
+    best: NDArray[np.int32] = state.best if state.excess[kernels.BEHIND] > 0 else state.tour
+    return best
+
+
+def kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
+    """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
+    from georoutenet.search import distances
 
     if instance.matrix is not None:  # as ``x``, and nothing as ``y``
         scale = 1.0 if instance.is_integer else power_of_two_scale(instance.matrix)
-        return kernels.EXPLICIT, instance.matrix * scale, np.empty(0), scale
+        return distances.EXPLICIT, instance.matrix * scale, np.empty(0), scale
     coordinates, scale = instance.coordinates, 1.0
     if instance.rule is DistanceRule.EUCLIDEAN:
         scale = power_of_two_scale(coordinates)
@@ -281,13 +315,11 @@ def _kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], N
         degrees = np.trunc(coordinates)
         coordinates = 3.141592 * (degrees + 5.0 * (coordinates - degrees) / 3.0) / 180.0
     x, y = np.ascontiguousarray(coordinates.T)
-    return getattr(kernels, instance.rule.value), x, y, scale
+    return getattr(distances, instance.rule.value), x, y, scale
 
 
-def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArray[np.int32]:
+def _checked_neighbors(neighbors: ArrayLike, instance: Instance) -> NDArray[np.int32]:
     n = instance.n
-    if neighbors is None:
-        return candidate_neighbors(instance)
     lists = np.asarray(neighbors)
     if lists.ndim != 2 or len(lists) != n or not np.issubdtype(lists.dtype, np.integer):
         raise InputError(
@@ -303,20 +335,21 @@ def _checked_neighbors(neighbors: ArrayLike | None, instance: Instance) -> NDArr
 @functools.cache
 def compile_kernels(*, path: bool = False, large: bool = False, matrix: bool = False) -> None:
     """Run the kernels once on a tiny instance, so that no time limit is spent on compiling them."""
-    from georoutenet.search import kernels
+    from georoutenet.search import distances, kernels
 
     angles = np.arange(8) * (math.pi / 4)
     x, y = np.cos(angles), np.sin(angles)
     neighbors = nearest_neighbors(np.stack([x, y], axis=1), 5)
     if matrix:
         x, y = np.hypot(x - x[:, None], y - y[:, None]), np.empty(0)
-    rules: list[Any] = [kernels.EUCLIDEAN] if not path else []
+    rules: list[Any] = [distances.EUCLIDEAN] if not path else []
     if path or large:
-        rules.append((kernels.EUCLIDEAN, 6))
+        rules.append((distances.EUCLIDEAN, 6))
+    if not large:
+        alpha_neighbors(distances.EUCLIDEAN, x, y, neighbors, np.arange(8))
     for rule in rules:
         state = make_search(rule, x, y, neighbors, np.arange(8), 0)
-        kernels.descend(state, rule, 8, False)
-        kernels.perturb(state, rule, 1, WALK)
+        kernels.run(state, rule, 0, 8)
     if large:
         from georoutenet.search import windows
 

@@ -93,13 +93,13 @@ class Ends:
     ) -> tuple[int, int, Floats, Floats, Lists, Tour]:
         """The closed tour to search: a flag for its rule, how many of its last cities the fixed edge or the
         free city take, coordinates (``x`` alone where it is a matrix), neighbor lists, tour."""
-        from georoutenet.search import kernels
+        from georoutenet.search.distances import FREE
 
         if not self.is_path:
             return 0, 0, x, y, neighbors, tour
         flag = 0
         if self.start is None or self.end is None:
-            flag = kernels.FREE
+            flag = FREE
             neighbors = _with_free_city(neighbors, tour)
             x, y, tour = _with_one_more(x), _with_one_more(y), np.append(tour, self.n)
         order = self._order(len(x))

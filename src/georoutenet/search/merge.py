@@ -1,0 +1,106 @@
+# mypy: disallow-untyped-defs=False
+"""The better parts of two tours in one: partition crossover (Whitley, Hains and Howe, GECCO 2009).
+
+Take away the edges that two tours share, and what is left falls into parts that have no city in common.
+Inside one part the edges of either tour may be taken, whatever is taken elsewhere, as long as the whole stays
+one cycle; that is tested by going around it. So a tour that is longer in all may still shorten another.
+"""
+
+from __future__ import annotations
+
+from georoutenet.jit import njit
+from georoutenet.search.distances import PLAIN
+
+TOLERANCE = 1e-12
+"""Smaller gains are rounding noise."""
+
+ROOM = 8
+"""Rows of whole numbers that merging needs, one entry per city each."""
+
+_BEFORE, _AFTER, _PARENT, _PART, _CHOSEN, _ORDER = 0, 2, 4, 5, 6, 7  # of ``best``; of ``other`` one more
+
+
+@njit(**PLAIN)
+def _root(room, city):
+    while room[_PARENT, city] != city:
+        room[_PARENT, city] = room[_PARENT, room[_PARENT, city]]
+        city = room[_PARENT, city]
+    return city
+
+
+@njit(**PLAIN)
+def _go_around(room):
+    """From city 0, along the other tour's edges in chosen parts; returns the number of cities met."""
+    n = room.shape[1]
+    city, before = 0, -1
+    for step in range(n):
+        room[_ORDER, step] = city
+        part = room[_PART, city]
+        which = 1 if part >= 0 and room[_CHOSEN, part] else 0
+        after = room[_BEFORE + which, city]
+        if after == before:
+            after = room[_AFTER + which, city]
+        before, city = city, after
+        if city == 0:
+            return step + 1
+    return n
+
+
+@njit(**PLAIN, forceinline=True)
+def _has(room, which, a, b):
+    """Whether a tour has the edge a b."""
+    return room[_BEFORE + which, a] == b or room[_AFTER + which, a] == b
+
+
+@njit(**PLAIN)
+def take_better_parts(best, other, edges, room):
+    """Shorten the tour ``best`` by parts of the tour ``other``; returns the gain.
+
+    ``edges`` (3, n) holds the distances from each city of a tour to the next, ``best``'s in the first row and
+    ``other``'s in the second; the third and ``room`` (ROOM, n) are room to work in.
+    """
+    n = len(best)
+    if n < 5:
+        return 0.0
+    for place in range(n):
+        room[_PARENT, place] = place
+        room[_PART, place] = -1
+        ahead = place + 1 if place + 1 < n else 0
+        room[_AFTER, best[place]], room[_BEFORE, best[ahead]] = best[ahead], best[place]
+        room[_AFTER + 1, other[place]], room[_BEFORE + 1, other[ahead]] = other[ahead], other[place]
+    for which in range(2):
+        for place in range(n):
+            tour = best if which == 0 else other
+            a, b = tour[place], tour[place + 1 if place + 1 < n else 0]
+            if not _has(room, 1 - which, a, b):
+                room[_PART, a] = room[_PART, b] = 0
+                room[_PARENT, _root(room, a)] = _root(room, b)
+    parts = 0
+    for city in range(n):
+        if room[_PART, city] >= 0 and room[_PARENT, city] == city:
+            room[_PART, city] = parts
+            room[_CHOSEN, parts] = 0
+            edges[2, parts] = 0.0
+            parts += 1
+    for city in range(n):
+        if room[_PART, city] >= 0:
+            room[_PART, city] = room[_PART, _root(room, city)]
+    for place in range(n):
+        ahead = place + 1 if place + 1 < n else 0
+        if not _has(room, 1, best[place], best[ahead]):
+            edges[2, room[_PART, best[place]]] += edges[0, place]
+        if not _has(room, 0, other[place], other[ahead]):
+            edges[2, room[_PART, other[place]]] -= edges[1, place]
+    total = 0.0
+    for part in range(parts):
+        if edges[2, part] > TOLERANCE:
+            room[_CHOSEN, part] = 1
+            if _go_around(room) == n:
+                total += edges[2, part]
+            else:
+                room[_CHOSEN, part] = 0
+    if total > 0.0:
+        _go_around(room)
+        for place in range(n):
+            best[place] = room[_ORDER, place]
+    return total
