@@ -13,7 +13,7 @@ from torch import Tensor
 from georoutenet.decode.common import FLOOR
 
 FUSED_CITIES = 1024
-"""Up to this many cities float32 scores on CUDA are replayed by the kernels of `replay_triton`."""
+"""Up to this many cities float32 scores on CUDA are replayed by the kernels of `decode.gpu.replay`."""
 
 
 def replay(start: Tensor, logits: Tensor, tours: Tensor) -> tuple[Tensor, Tensor]:

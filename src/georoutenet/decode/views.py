@@ -115,8 +115,8 @@ def decode_views(
     """Score and decode the views of each instance; its ``keep`` cheapest tours, ``(B, keep, n)``.
 
     ``problems`` are coordinates ``(B, n, 2)`` or instances of one size, and the cost is theirs. ``score``
-    gives the scores of at most ``batch`` views at a time, which are on ``device``; candidate lists and
-    precision are its business. ``inputs (B, n, 2)`` take the place of a single view, where the network is to
+    gives the scores, on ``device``, of at most ``batch`` views at a time; candidate lists and precision
+    are its business. ``inputs (B, n, 2)`` take the place of a single view, where the network is to
     see the instances as they are.
 
     With finalists the views of a beam get only a quarter of the width (a beam each at least); those that

@@ -83,13 +83,13 @@ def compiles(device: torch.device, hopper: bool) -> bool:
 @cache
 def has_adam(device: torch.device, stored: torch.dtype) -> bool:
     """Whether the optimizer of such parameters runs in CUDA kernels; warns once if they do not compile."""
-    if not has_bf16(device) or stored != torch.float32:  # no bf16 in them, but compiled where the others are
+    if not has_bf16(device) or stored != torch.float32:  # they need no bf16, but are tied to the same GPUs
         return False
     return _warned(_problem([adam.NORM, adam.UPDATE, SUM], device), "the optimizer")
 
 
 def _problem(kernels: list[Kernel], device: torch.device) -> str:
-    """What hinders these kernels, of which one is launched; empty if nothing does."""
+    """What hinders these kernels: all are compiled, and `part_sums` is launched once. Empty if nothing does."""
     problem = compile_all(kernels, device)
     if not problem:
         try:
@@ -158,7 +158,7 @@ FORMS: dict[str, tuple[Need, ...]] = {
 def unmet(form: str, case: Case) -> str:
     """The first need of the form that the case does not meet, in words; empty if it meets all."""
     if form in case.avoid:
-        return "not to be avoided"
+        return "to be allowed (it is in `avoid`)"
     for need in FORMS[form]:
         if not need.is_met(case):
             return need.what

@@ -116,8 +116,8 @@ class Pairs:
 
 
 def find_pairs(net: GeoRouteNet, coords: Tensor, width: int | None, near: Neighborhood | None) -> Pairs:
-    """The pairs of cities at ``coords``, which are in the unit of the distances: in one kernel where the
-    neighborhoods have a fixed width and were not found before."""
+    """The pairs of cities at ``coords``, which are in the unit of the distances. One kernel finds them if
+    ``width`` is fixed, ``near`` is None and there are at most `CITIES` cities."""
     n, k, reach = coords.shape[1], net.config.neighbors, net.config.reach
     if near is None and width is not None and 2 <= n <= CITIES:
         return Pairs(*nearest(coords, k, width, reach))
@@ -141,7 +141,7 @@ def embed(net: GeoRouteNet, distance: Tensor, bases: tuple[Tensor, Tensor], *, h
 
 def update(layer: Layer, e: Tensor, source: Tensor, target: Tensor, *, hopper: bool) -> Tensor:
     """Eqs. edge_proposal and edge_update of sources ``(B, m, d)`` with targets ``(B, n, d)``. The gradient of
-    earlier states takes the memory of later ones'."""
+    ``e`` overwrites that of the result."""
     return update_edges(*_of_update(layer, e, source, target), in_place=True, hopper=hopper)
 
 

@@ -65,7 +65,7 @@ def join(x: Tensor) -> None:
 
 
 def keep_alive(*tensors: Tensor) -> None:
-    """The current stream reads these: another one that made them shall not use their memory again before."""
+    """The memory of these tensors is not reused before the current stream has read them."""
     for tensor in tensors:
         if tensor.is_cuda:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))

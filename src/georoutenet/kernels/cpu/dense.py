@@ -37,13 +37,6 @@ TOGETHER = 1 << 14
 BLOCK = 1024
 
 
-def fits(net: object, coords: Tensor, dtype: torch.dtype) -> bool:
-    """Whether these instances are for here."""
-    count, n, _ = coords.shape
-    fitting = count * n**2 >= FEWEST and n**2 <= MOST and coords.device.type == "cpu"
-    return fitting and isinstance(net, GeoRouteNet) and dtype == torch.float32 == coords.dtype
-
-
 @torch.no_grad()
 def dense(net: GeoRouteNet, coords: Tensor, distance: Tensor, near: Neighborhood) -> tuple[Tensor, Tensor]:
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, without gradients."""
