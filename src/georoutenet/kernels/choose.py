@@ -89,7 +89,7 @@ def has_adam(device: torch.device, stored: torch.dtype) -> bool:
 
 
 def _problem(kernels: list[Kernel], device: torch.device) -> str:
-    """What hinders these kernels: all are compiled, and `part_sums` is launched once. Empty if nothing does."""
+    """What hinders these kernels, empty if nothing does: all are compiled, `part_sums` is launched once."""
     problem = compile_all(kernels, device)
     if not problem:
         try:
