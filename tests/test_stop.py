@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.stop import AnyOf, Budget, MaxIterations, MaxTime, NoImprovement, Progress
+from georoutenet.stop import AnyOf, Budget, Gap, MaxIterations, MaxTime, NoImprovement, Progress
 
 HERE = Progress(seconds=1.5, iterations=100, since_improvement=30, length=7.0)
 
@@ -37,3 +38,13 @@ def test_any_of_refuses() -> None:
         AnyOf()
     with pytest.raises(InputError, match="got 3"):
         AnyOf(3)  # type: ignore[arg-type]
+
+
+def test_a_gap_needs_a_bound_and_is_in_percent() -> None:
+    at = Progress(1.0, 5, 2, 102.0)
+    assert Gap(2.0).budget(at) == Budget()
+    assert Gap(2.0).budget(replace(at, lower_bound=100.0)) == Budget(seconds=0.0)
+    assert Gap(1.9).budget(replace(at, lower_bound=100.0)) == Budget()
+    assert AnyOf(Gap(2.0), MaxIterations(9)).budget(replace(at, lower_bound=100.0)).seconds == 0.0
+    with pytest.raises(InputError, match="percent >= 0"):
+        Gap(-1.0)

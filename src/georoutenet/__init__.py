@@ -22,6 +22,7 @@ _EXPORTS = {
     "Asymmetric": "problem.asymmetric",
     "Decoding": "decode.decoding",
     "DistanceRule": "problem.instance",
+    "Gap": "stop",
     "GeoRouteNetError": "errors",
     "InputError": "errors",
     "Instance": "problem.instance",
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from georoutenet.solver.api import solve, solve_many
     from georoutenet.solver.result import Result
     from georoutenet.solver.stages import warm_up
-    from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
+    from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement
 
 
 def __getattr__(name: str) -> Any:

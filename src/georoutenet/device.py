@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,15 @@ def check_device(name: str) -> None:
     """Refuse what is no name of a device, without torch."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(name)):
         raise InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N")
+
+
+def gpu_possible(name: str) -> bool:
+    """Whether ``choose_device`` might answer CUDA; torch is asked only where it is there already."""
+    if name != "auto":
+        return name != "cpu"
+    if "torch" in sys.modules:
+        return bool(sys.modules["torch"].cuda.is_available())
+    return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")) or os.name == "nt"
 
 
 def choose_device(name: str) -> torch.device:

@@ -58,12 +58,15 @@ def test_one_file(folder: Path) -> None:
         "search.svg",
         "--output",
         "best.tour",
+        "--first",
+        "network",
     ]
     done = run("cities20.csv", *arguments, folder=folder)
     length = float(re.findall(r"length (\S+)", done.stdout)[0])
     assert "20 cities, EUCLIDEAN" in done.stdout
     assert "georoutenet, beam-1000-views-4-dominance-length-60" in done.stdout
     assert "network" in done.stdout
+    assert re.search(r"at most \S+ % above optimal|proven optimal", done.stdout)
     assert (folder / "tour.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (folder / "search.svg").read_bytes()
     tour = read_tour(folder / "best.tour", 20)
@@ -183,7 +186,7 @@ def test_an_unknown_option_names_the_known_ones(folder: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
     process = subprocess.Popen(
-        [*SOLVE, "cities20.csv", "cities30.csv", "--max-seconds=5", "--workers=1", "--output", "{name}.tour"],
+        [*SOLVE, "cities20.csv", "cities30.csv", "--open", "--max-seconds=5", "--workers=1", "-o{name}.tour"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search import greedy_edge, improve
-from georoutenet.search.ascent import Ascent, alpha_neighbors, lower_bound
+from georoutenet.search.ascent import Ascent, lower_bound, prepare
 from georoutenet.search.local_search import kernel_coordinates
 from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors
 from georoutenet.search.one_tree import complete_bound
@@ -102,7 +102,7 @@ def test_alpha_lists_hold_more_edges_of_good_tours() -> None:
         ways = ((tour, np.roll(tour, 1)), (tour, np.roll(tour, -1)))
         return sum(int((lists[a] != b[:, None]).all(axis=1).sum()) for a, b in ways)
 
-    alpha = alpha_neighbors(code, x, y, lists, start)[:, :5]
+    alpha = prepare(code, x, y, lists, start).neighbors(5)
     assert missed(alpha) < missed(nearest_neighbors(instance.coordinates, 5))
     near = instance.distance(np.arange(400)[:, None], alpha)
     assert (np.diff(near, axis=1) >= 0).all()

@@ -192,7 +192,7 @@ def test_the_best_tour_is_kept_on_walks_through_longer_ones(bridges: int) -> Non
     state.count[steps.PATIENCE], state.count[steps.BRIDGES] = 40, bridges
     longer = 0
     for _ in range(600):
-        gain, last = kernels.run(state, code, 1, 10**9)
+        gain, last, _ = kernels.run(state, code, 1, 10**9)
         best -= gain
         assert (gain > 0) == (last == 0)
         assert tour_length(instance, best_tour(state)) == best
@@ -278,7 +278,7 @@ def test_no_improvement_stops_exactly() -> None:
     seen: list[Progress] = []
     result = improve(instance, np.arange(100), stop=NoImprovement(500), progress=seen.append)
     assert seen[-1].since_improvement == 500
-    assert result.iterations == seen[-1].iterations > 500
+    assert result.iterations == seen[-1].iterations >= 500
 
 
 @pytest.mark.parametrize("n", [200, 20_000])

@@ -59,18 +59,50 @@ def check(result: grn.Result, options: dict[str, Any] | None = None) -> None:
 
 
 def test_one_call_solves_an_instance(tmp_path: Path) -> None:
-    result = grn.solve(np.random.default_rng(0).random((50, 2)))
+    result = grn.solve(np.random.default_rng(0).random((50, 2)), first="network")
     check(result)
     assert set(result.timings) - {"compile"} == {"load", "network", "decode", "improve", "total"}
     assert result.method == "georoutenet, beam-1000-views-4-dominance-length-60"
     assert [note for note in result.notes if "compiling" not in note] == []
+    assert 0.95 * result.length < result.lower_bound <= result.length
+    assert result.gap_bound == pytest.approx(100 * (result.length / result.lower_bound - 1))
     assert result.gap is None
     assert result.optimum is None
-    assert result.iterations >= 1000
     result.plot(tmp_path / "tour.png", probabilities=True)
     result.plot_progress(tmp_path / "progress.png")
     assert (tmp_path / "tour.png").stat().st_size > 10_000
     assert (tmp_path / "progress.png").stat().st_size > 5_000
+
+
+def test_on_a_cpu_the_first_tour_is_greedy_edge_and_a_note_says_why() -> None:
+    for device in ("cpu", "auto"):
+        result = grn.solve(random_instance(40), device=device)
+        if device == "cpu":
+            assert result.method == "greedy edge"
+            assert "first='network' asks it" in result.notes[0]
+        check(result)
+        assert result.lower_bound <= result.length
+    assert grn.solve(random_instance(40), device="cpu", weights="georoutenet-50").edges is not None
+
+
+def test_without_a_limit_walks_that_agree_end_the_search() -> None:
+    instance = random_instance(40)
+    found = grn.solve(instance, device="cpu")
+    again = grn.solve(instance, device="cpu", seed=5)
+    assert found.length == pytest.approx(again.length)
+    assert found.iterations < 10_000
+    np.testing.assert_array_equal(found.tour, grn.solve(instance, device="cpu").tour)
+
+
+def test_a_gap_to_the_bound_stops_the_search() -> None:
+    instance = random_instance(300, 4)
+    loose = grn.solve(instance, stop=grn.AnyOf(grn.Gap(3.0), grn.MaxIterations(50_000)), device="cpu")
+    assert loose.gap_bound is not None
+    assert loose.gap_bound <= 3.0
+    assert loose.iterations < 50_000
+    path = grn.solve(instance, closed=False, stop=grn.MaxIterations(10), device="cpu")
+    assert path.lower_bound is None
+    assert path.gap_bound is None
 
 
 def test_the_neural_tour_is_the_decoder_s() -> None:
@@ -160,7 +192,7 @@ def test_scale_and_offset_do_not_matter() -> None:
 
 
 def test_larger_instances_use_candidate_lists() -> None:
-    result = grn.solve(random_instance(400, 2), stop=grn.MaxIterations(50))
+    result = grn.solve(random_instance(400, 2), first="network", stop=grn.MaxIterations(50))
     check(result)
     assert result.method == "georoutenet, greedy-candidates-16"
     assert result.edges is not None
@@ -188,13 +220,14 @@ def test_time_limits(n: int, limit: float, fake_clock: Any) -> None:
     check(result)
     assert result.timings["total"] == pytest.approx(seconds, abs=3 * fake_clock.step)
     assert seconds < limit + 20 * fake_clock.step  # looks at the clock after the limit
-    if limit >= 2.0:
+    proven = result.gap_bound is not None and result.gap_bound < 1e-7
+    if limit >= 2.0 and not proven:
         assert seconds >= limit
         assert result.timings["improve"] > 0.5 * limit
 
 
 def test_no_time_for_the_network_is_said() -> None:
-    result = grn.solve(random_instance(100, 1), max_seconds=0.005)
+    result = grn.solve(random_instance(100, 1), max_seconds=0.005, weights="georoutenet-50")
     check(result)
     assert result.edges is None
     assert "network" not in result.timings
@@ -379,7 +412,8 @@ def test_paths_files_and_progress(tmp_path: Path) -> None:
     file.write_text("x,y\n0,0\n3,0\n3,4\n0,4\n1,1\n")
     seen: list[tuple[str, Progress]] = []
     stop = grn.MaxIterations(5)
-    result = grn.solve(file, stop=stop, progress=lambda stage, at: seen.append((stage, at)))
+    report = lambda stage, at: seen.append((stage, at))  # noqa: E731
+    result = grn.solve(file, stop=stop, first="network", progress=report)
     check(result)
     assert [stage for stage, _ in seen][:2] == ["load", "network"]
     assert seen[-1][0] == "improve"
@@ -568,7 +602,7 @@ def test_ctrl_c_in_the_network_returns_a_tour(where: str, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"georoutenet.solver.{where}", interrupted)
-    results = grn.solve_many([random_instance(20), random_instance(30)])
+    results = grn.solve_many([random_instance(20), random_instance(30)], first="network")
     for result in results:
         check(result)
         assert result.interrupted

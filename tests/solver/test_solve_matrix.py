@@ -55,7 +55,9 @@ def test_coordinates_let_the_network_be_asked_and_the_matrix_counts() -> None:
     points = np.random.default_rng(1).random((30, 2))
     matrix = random_matrix(30, 1)
     for improve in (True, False):
-        result = grn.solve(grn.Instance(points, matrix=matrix), improve=improve, stop=grn.MaxIterations(50))
+        result = grn.solve(
+            grn.Instance(points, matrix=matrix), improve=improve, stop=grn.MaxIterations(50), first="network"
+        )
         check(result)
         assert result.method.startswith("georoutenet")
 
@@ -74,7 +76,7 @@ def test_many_with_and_without_coordinates() -> None:
         grn.Instance(points, matrix=random_matrix(12, 1)),
         grn.Instance(matrix=random_matrix(5)),
     ]
-    results = grn.solve_many(problems, stop=grn.MaxIterations(20))
+    results = grn.solve_many(problems, stop=grn.MaxIterations(20), weights="georoutenet-50")
     for problem, result in zip(problems, results, strict=True):
         assert result.instance is problem
         check(result)

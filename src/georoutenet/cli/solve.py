@@ -268,6 +268,9 @@ def _describe(result: Result) -> None:
     typer.echo(f"{instance.name}: {cities}, {instance.rule.value}, {kind}length {_length(result)}")
     if result.gap is not None:
         typer.echo(f"optimum {result.optimum:.15g}, gap {_gap(result)} %")
+    elif result.gap_bound is not None and result.length > 0:
+        proven = f"at most {math.ceil(1000 * result.gap_bound) / 1000:.3f} % above optimal"
+        typer.echo("proven optimal" if result.gap_bound < 1e-7 else proven)
     if result.method:
         typer.echo(f"first tour: {result.initial_length:.10g} ({result.method})")
     times = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.timings.items())

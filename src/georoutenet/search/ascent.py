@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.problem.instance import Instance
-from georoutenet.problem.tour import Tour
+from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.neighbors import candidate_neighbors
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,9 @@ BOUND = 400
 """Iterations for a bound. Measured on tsplib36: 0.03 % below the value after 6,000, see docs."""
 COMPLETE = 20_000
 """Cities up to which a tree over all pairs is grown; there is no bound above."""
-ROUNDS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)
+PROVEN = 5_000
+"""Cities up to which a search begins with a bound: the tree takes 0.05 s there."""
+ROUNDS = (0.1, 0.3, 0.6, 1.0)
 """After these shares of the iterations the sparse graph is given the edges that a tree over all pairs has."""
 FIRST_STEP = 0.4
 """The first step in mean edges of the given tour; Volgenant and Jonker's is half a mean edge of the tree."""
@@ -55,6 +57,8 @@ class Ascent:
         self.pi = self.best_pi = np.zeros(n)
         self.tree = np.full((n, 4), 2, dtype=np.int32)
         self.groups, self.factors = np.zeros((0, n), dtype=np.int32), np.zeros(0)
+        self.complete = True
+        """Whether no clock ended it."""
         self.value = -math.inf
         """The best bound proven so far, in the kernels' lengths."""
         edges = np.empty((1, n))
@@ -111,6 +115,20 @@ class Ascent:
         self.more += [parent, second]
         return self.value
 
+    def bound(self, instance: Instance, scale: float) -> Any:
+        """The best bound proven, in the instance's lengths; None where none was.
+
+        What rounding may have added is taken off: each of some 2 n additions, and each distance, is wrong by
+        half a unit in the last place at most. Where tours are whole numbers, so is the bound: rounded up.
+        """
+        if self.value == -math.inf:
+            return None
+        n = len(self.x)
+        noise = 1e-15 * n * (abs(self.value) + n * float(np.abs(self.best_pi).max()))
+        if instance.is_integer:
+            return max(0, math.ceil(self.value - max(noise, 1e-6)))
+        return max(0.0, (self.value - noise) / scale)
+
     def find_clusters(self) -> None:
         """Clusters from the tree just grown: cut it where its edges, by length, make a jump."""
         from georoutenet.search.distances import measure
@@ -134,65 +152,57 @@ class Ascent:
         self.factors = PULL * upper[chosen] / order.mean()
 
 
-def alpha_neighbors(
+def prepare(
     code: int,
     x: Floats,
     y: Floats,
     lists: NDArray[np.int32],
     tour: Tour,
+    *,
+    iterations: int | None = None,
     goes_on: Callable[[], bool] | None = None,
-) -> NDArray[np.int32]:
-    """Neighbor lists for the search: of ``lists`` and the tour's edges those of least alpha.
+) -> Ascent:
+    """An ascent of so many iterations (by size, if not given) on the graph of ``lists`` and the tour's edges.
 
-    Where time is up before the ascent is through, the given lists.
+    Up to ``FEW`` cities, trees over all pairs show clusters and edges that the graph lacks; up to
+    ``COMPLETE`` cities one of them proves a bound.
     """
     n = len(x)
-    iterations = int(ITERATIONS * min(1.0, FEW / n)) + 1
+    given = iterations is not None
+    iterations = iterations or int(ITERATIONS * min(1.0, FEW / n)) + 1
     ascent = Ascent(code, x, y, lists, tour)
-    if not ascent.run(0, iterations, iterations, goes_on):
-        return lists
-    return ascent.neighbors(WIDTH)
+    thorough = n <= FEW or given
+    if thorough:
+        ascent.prove()
+        ascent.find_clusters()
+    first = 0
+    for share in ROUNDS if thorough else (1.0,):
+        if first:
+            ascent._link()
+        last = int(share * iterations)
+        ascent.complete = ascent.run(first, last, iterations, goes_on)
+        first = last
+        if not ascent.complete:
+            break
+        if n <= (COMPLETE if given else PROVEN):
+            ascent.prove()
+    return ascent
 
 
-def lower_bound(
-    instance: Instance,
-    tour: Tour,
-    *,
-    iterations: int = BOUND,
-    goes_on: Callable[[], bool] | None = None,
-    lists: NDArray[np.int32] | None = None,
-) -> Any:
-    """A length that no closed tour of ``instance`` is shorter than: int for TSPLIB's rules, else float.
+def lower_bound(instance: Instance, tour: Tour, *, iterations: int = BOUND) -> Any:
+    """A length that no closed tour of ``instance`` is shorter than: int where lengths are, else float.
 
     Held and Karp's bound, converged to about 0.03 %; on random cities it is 0.7 to 0.8 % below the optimum.
-    Rounding is taken off, and under a rule of whole numbers the bound is rounded up, as tours are whole
-    numbers too. ``tour`` is any tour, the shorter the better. None above ``COMPLETE`` cities and where
-    ``goes_on`` has ended the ascent before anything was proven.
+    ``tour`` is any tour, the shorter the better. None above ``COMPLETE`` cities.
     """
-    from georoutenet.problem.tour import tour_length
     from georoutenet.search.local_search import kernel_coordinates
 
     n = instance.n
-    if n > COMPLETE:
-        return None
     if n <= 3:
         return tour_length(instance, np.arange(n))
+    if n > COMPLETE:
+        return None
     code, x, y, scale = kernel_coordinates(instance)
-    ascent = Ascent(code, x, y, candidate_neighbors(instance) if lists is None else lists, tour)
-    ascent.prove()
-    ascent.find_clusters()
-    first = 0
-    for share in ROUNDS:
-        ascent._link()
-        last = int(share * iterations)
-        through = ascent.run(first, last, iterations, goes_on)
-        first = last
-        if not through:
-            break
-        ascent.prove()
-    # Each of some 2 n additions and the distances are rounded by half a unit in the last place at most; the
-    # penalties can be larger than the result.
-    noise = 1e-15 * n * (abs(ascent.value) / n + float(np.abs(ascent.best_pi).max()) + 1.0) * 8
-    if instance.is_integer:
-        return max(0, math.ceil(ascent.value - max(noise, 1e-6)))
-    return max(0.0, (ascent.value - noise * math.sqrt(n)) / scale)
+    return prepare(code, x, y, candidate_neighbors(instance), tour, iterations=iterations).bound(
+        instance, scale
+    )

@@ -21,6 +21,7 @@ from georoutenet.search.steps import (
     BRIDGES,
     COUNTS,  # noqa: F401
     DEPTH,
+    ENOUGH,
     HELD,
     IDLE,
     LEADS,
@@ -312,7 +313,7 @@ def run(search, rule, kicks, looks):
                 waiting[waiting_count] = city
                 waiting_count += 1
         if kicks == 0:
-            return gain, -1
+            return gain, -1, 0
         if restart or gain >= -allowed:
             if gain < -TOLERANCE and excess[BEHIND] == 0.0 and not restart:
                 leave_best(tour, position, spare, log, count, best, first, b, c, d)
@@ -330,4 +331,6 @@ def run(search, rule, kicks, looks):
             excess[BEHIND] = 0.0
             if count[BRIDGES] > 0 and count[WALKS] > 0 and not count[LEADS]:  # met the best tour
                 count[IDLE] = count[PATIENCE]
-    return total, last
+        if count[ENOUGH] > 0 and count[AGREED] >= count[ENOUGH]:
+            return total, last, iteration + 1
+    return total, last, kicks

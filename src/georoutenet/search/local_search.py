@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
-from georoutenet.search.ascent import alpha_neighbors
+from georoutenet.search.ascent import WIDTH, prepare
 from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
 from georoutenet.search.path import Ends
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
@@ -40,6 +40,8 @@ BRIDGES = 30
 """Kicks in a row with which a walk leaves the best tour."""
 SHORTEST_WALK = 300
 """Kicks of a walk, at least; as many as there are cities where those are more."""
+PROVEN = 1 + 1e-9
+"""A tour that exceeds the lower bound by less is the shortest: the bound has some rounding taken off."""
 MANY = 2**62
 WHOLE = 10_000
 """Tours up to this size are searched as one, larger ones window by window."""
@@ -63,6 +65,8 @@ class Improved:
     """The given tour, then the state each time the clock was read after an improvement."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search; the tour is the best so far."""
+    lower_bound: Any = None
+    """No closed tour is shorter; None for paths, above 5,000 cities and where lists were given."""
 
 
 def improve(
@@ -76,6 +80,7 @@ def improve(
     start: int | None = None,
     end: int | None = None,
     closed: bool = True,
+    agreed: int = 0,
 ) -> Improved:
     """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
 
@@ -85,7 +90,8 @@ def improve(
     ``neighbors (n, k)`` are candidate cities per city, nearest first (those of least alpha when not given,
     see ``ascent.py``; above ``WHOLE`` cities ``candidate_neighbors``). The result is the same for the same
     seed whenever iterations, not time, end the search. The clock starts with the call, but not before the
-    search is compiled: seconds, once per machine.
+    search is compiled: seconds, once per machine. A tour that the lower bound proves to be the shortest ends
+    it, and so do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length.
     """
     ends = Ends(instance.n, start=start, end=end, closed=closed)
     given = ends.arrange(instance, check_tour(tour, instance.n))
@@ -96,6 +102,7 @@ def improve(
     if instance.n >= 4:
         compile_kernels(path=ends.is_path, large=instance.n > WHOLE, matrix=instance.matrix is not None)
         run.begin = time.perf_counter()
+        run.agreed = agreed
         try:
             run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
         except KeyboardInterrupt:
@@ -123,6 +130,8 @@ class _Run:
         self.history = [Progress(0.0, 0, 0, float(self.initial))]
         self.scale = 1.0
         self.state: Any = None
+        self.lower_bound: Any = None
+        self.agreed = 0
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
@@ -132,7 +141,12 @@ class _Run:
         if lists is None:
             lists = candidate_neighbors(self.instance)
             if self.instance.n <= WHOLE:
-                lists = alpha_neighbors(code, x, y, lists, self.given, lambda: self._budget().seconds > 0)
+                goes_on = lambda: self._budget().seconds > 0  # noqa: E731
+                ascent = prepare(code, x, y, lists, self.given, goes_on=goes_on)
+                if not self.ends.is_path:
+                    self.lower_bound = ascent.bound(self.instance, self.scale)
+                if ascent.complete:
+                    lists = ascent.neighbors(WIDTH)
         flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
         places = len(x) - special  # the cities at the ends of a path are in no window
@@ -140,12 +154,15 @@ class _Run:
         if self.instance.n > WHOLE:
             self._search_windows(state, code, places, 0, seed)
             state.queue[:] = state.tour
+        if self.report is not None:
+            self.report(self._progress())
         self._descend(state, rule)
         if self.instance.n <= WHOLE:
             edge = self._mean_edge()
             state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
             state.count[kernels.BRIDGES] = BRIDGES
             state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
+            state.count[kernels.ENOUGH] = self.agreed
             self._perturb(state, rule)
         else:
             sweep = 0
@@ -204,13 +221,18 @@ class _Run:
         while most > 0 and (left := self._budget()).seconds > 0 and left.iterations > 0:
             began = time.perf_counter()
             count = int(min(kicks, left.iterations, most))
-            gain, last = kernels.run(state, rule, count, MANY)
+            gain, last, count = kernels.run(state, rule, count, MANY)
             self._record(gain / self.scale, count, last)
+            if 0 < state.count[kernels.ENOUGH] <= state.count[kernels.AGREED]:
+                break
             most -= count
             kicks = _next_slice(count, time.perf_counter() - began, left.seconds)
 
     def _budget(self) -> Budget:
-        return self.stop.budget(self._progress())
+        progress = self._progress()
+        if self.lower_bound is not None and progress.length <= self.lower_bound * PROVEN:
+            return Budget(seconds=0.0)  # proven to be the shortest
+        return self.stop.budget(progress)
 
     def _progress(self) -> Progress:
         return Progress(
@@ -218,6 +240,7 @@ class _Run:
             self.iterations,
             self.since_improvement,
             float(self.initial) - self.saved,
+            self.lower_bound,
         )
 
     def _record(self, gain: float, iterations: int, last: int) -> None:
@@ -239,7 +262,7 @@ class _Run:
             if found_length < length:
                 tour, length = found, found_length
         seconds = time.perf_counter() - self.begin
-        return Improved(tour, length, self.iterations, seconds, self.history, interrupted)
+        return Improved(tour, length, self.iterations, seconds, self.history, interrupted, self.lower_bound)
 
 
 def _next_slice(count: int, took: float, left: float) -> int:
@@ -346,7 +369,7 @@ def compile_kernels(*, path: bool = False, large: bool = False, matrix: bool = F
     if path or large:
         rules.append((distances.EUCLIDEAN, 6))
     if not large:
-        alpha_neighbors(distances.EUCLIDEAN, x, y, neighbors, np.arange(8))
+        prepare(distances.EUCLIDEAN, x, y, neighbors, np.arange(8)).neighbors(3)
     for rule in rules:
         state = make_search(rule, x, y, neighbors, np.arange(8), 0)
         kernels.run(state, rule, 0, 8)

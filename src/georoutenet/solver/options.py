@@ -52,8 +52,9 @@ class SolveOptions:
     first: str = field(
         default="auto",
         metadata={
-            "help": "Source of the first tour: network, greedy-edge or curve. auto: the network up to 1,000 "
-            "cities or when a decoder is named, and while time allows; else greedy edge, else a curve."
+            "help": "Source of the first tour: network, greedy-edge or curve. auto: the network where "
+            "weights or a decoder are named, without local search, and on a GPU up to 1,000 cities, while "
+            "time allows; else greedy edge, else a curve."
         },
     )
     improve: bool = field(default=True, metadata={"help": "Local search, or the first tour as it is."})
@@ -129,6 +130,12 @@ class SolveOptions:
                 "solve searches unless improve=False, and max_seconds limits it"
             )
         return Decoding.parse(self.decoder)
+
+    @property
+    def names_network(self) -> bool:
+        """Whether the caller said anything about the network."""
+        own = (self.decoder, self.beam_width, self.views)
+        return any(each is not None for each in own) or self.weights != "georoutenet"
 
     def check_one_thread(self) -> None:
         """The local search of one instance runs in one thread: refuse to promise more."""

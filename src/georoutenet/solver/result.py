@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,6 +48,9 @@ class Result:
     """What did not go as usual, for example that the time limit left no room for the network."""
     interrupted: bool = False
     """Whether Ctrl-C ended the work; the tour is the best so far."""
+    lower_bound: Any = None
+    """No closed tour is shorter (Held and Karp's bound); None for paths, above 5,000 cities and without local
+    search. ``georoutenet.search.ascent.lower_bound`` finds one up to 20,000 cities."""
     edges: EdgeProbabilities | None = field(default=None, repr=False)
     """What the network said, where it was asked."""
     score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
@@ -61,6 +65,11 @@ class Result:
     def gap(self) -> float | None:
         """Percent above the optimum, Eq. eval_gap; None where none is known."""
         return None if self.optimum is None else float(gap(self.length, self.optimum))
+
+    @property
+    def gap_bound(self) -> float | None:
+        """Percent above the shortest tour at most, by the lower bound; None where there is no bound."""
+        return None if self.lower_bound is None else float(gap(self.length, self.lower_bound))
 
     @property
     def initial_length(self) -> Any:
@@ -114,6 +123,8 @@ class Result:
             "closed": self.closed,
             "optimum": self.optimum,
             "gap_percent": self.gap,
+            "lower_bound": self.lower_bound,
+            "gap_bound_percent": None if self.gap_bound == math.inf else self.gap_bound,
             "initial_length": self.initial_length,
             "method": self.method,
             "iterations": self.iterations,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from georoutenet.clock import compiled_seconds, now, watch_compiler
 from georoutenet.decode.decoding import Decoding
-from georoutenet.device import choose_device
+from georoutenet.device import choose_device, gpu_possible
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.path import Ends
@@ -42,6 +42,14 @@ PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
 PER_PAIR = 1.5e-8
 """Seconds per entry of the same under a matrix."""
+CPU_NOTE = (
+    "the first tour is greedy edge: on a CPU the network takes longer than its tour saves the search; "
+    "first='network' asks it"
+)
+"""Measured on tsplib36: from the network's tour the search needs 12 % fewer kicks and six times the time."""
+AGREED = 7
+"""Without a limit the search ends when so many walks came back to the best length. Measured on 300 instances
+of 100 cities: 0.024 % at 1, 0.012 at 2, 0.002 at 4."""
 MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
 
@@ -143,6 +151,9 @@ class Group:
         if self.n > NETWORK and by_size:
             self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
             return None
+        if by_size and not options.names_network and not gpu_possible(options.device):
+            self.notes.append(CPU_NOTE)
+            return None
         if not self._affordable(choose_decoding(self.n, options)):
             return None
         self._report("load")
@@ -238,7 +249,7 @@ class Group:
         length = tour_length(instance, tour, closed=options.closed)
         history = [Progress(shared, 0, 0, float(length))]
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
-        interrupted = self.cancel.is_set()
+        interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
             if self._has_room(shared):
                 _load_compiled(self.ends, self.n, self._by_matrix)
@@ -254,7 +265,9 @@ class Group:
                     end=options.end,
                     closed=options.closed,
                     progress=self._search_report(offset),
+                    agreed=AGREED if self.limit is None else 0,
                 )
+                bound = found.lower_bound
                 tour, length, iterations = found.tour, found.length, found.iterations
                 history += [replace(step, seconds=step.seconds + offset) for step in found.history[1:]]
                 if found.interrupted:
@@ -283,6 +296,7 @@ class Group:
             iterations=iterations,
             notes=notes,
             interrupted=interrupted,
+            lower_bound=bound,
             edges=None if self.edges is None else self.edges[k],
             score=partial(score_edges, instance, options.weights, options.device),
         )
@@ -317,10 +331,10 @@ class Group:
     def _search_stop(self, offset: float) -> Stop:
         """The caller's limit; without one, until little more is to be gained."""
         if self.options.max_seconds is not None:
-            return Later(AnyOf(MaxTime(self.options.max_seconds), NoImprovement(1000 * self.n)), offset)
+            return Later(MaxTime(self.options.max_seconds), offset)
         if self.options.stop is not None:
             return Later(self.options.stop, offset)
-        return AnyOf(MaxTime(max(10.0, self.n / 1000)), NoImprovement(max(1000, 20 * self.n)))
+        return AnyOf(MaxTime(max(10.0, self.n / 1000)), NoImprovement(max(20_000, 100 * self.n)))
 
     def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
         report = self.options.progress
