@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check_device(name: str) -> None:
     """Refuse what is no name of a device, without torch."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(name)):
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", str(name)):
         raise InputError(f"unknown device {name!r}; allowed: auto, cpu, cuda, cuda:N")
 
 

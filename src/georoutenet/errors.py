@@ -19,12 +19,14 @@ class GeoRouteNetWarning(UserWarning):
     """Something worth knowing that does not stop the work."""
 
 
-def whole(name: str, value: Any, *, least: int = 1) -> int:
-    """``value`` as an int of at least ``least``; anything else is an ``InputError`` that names it."""
+def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+    """``value`` as an int from ``least`` to ``most``; anything else is an ``InputError`` that names it."""
     try:
         good = not isinstance(value, bool) and int(value) == value and value >= least
+        good = good and (most is None or value <= most)
     except (TypeError, ValueError, OverflowError):
         good = False
     if not good:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        limit = "" if most is None else f" and at most {most:,}"
+        raise InputError(f"{name} must be a whole number of at least {least}{limit}, got {value!r}")
     return int(value)

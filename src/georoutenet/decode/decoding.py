@@ -16,6 +16,8 @@ from georoutenet.errors import InputError, whole
 
 DECODERS = ("greedy", "sample", "beam")
 PRECISIONS = ("float32", "bfloat16")
+MOST_VIEWS = 10_000
+"""All views are laid out before the first is scored, which no time limit interrupts."""
 
 
 def _printed(label: str, words: str, of: str = "decoder") -> dict[str, str]:
@@ -51,7 +53,7 @@ class Decoding:
             if getattr(self, name) not in allowed:
                 raise InputError(f"unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
         whole("width", self.width)
-        whole("views", self.views)
+        whole("views", self.views, most=MOST_VIEWS)
         whole("finalists", self.finalists, least=0)
         if self.candidates is not None:
             whole("candidates", self.candidates)

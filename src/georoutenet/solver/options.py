@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from georoutenet.decode.decoding import DECODERS, Decoding
+from georoutenet.decode.decoding import DECODERS, MOST_VIEWS, Decoding
 from georoutenet.device import check_device
 from georoutenet.errors import InputError, whole
 from georoutenet.io.packaged import find_weights
@@ -90,16 +90,17 @@ class SolveOptions:
             raise InputError(f"weights must be a name, a file or a Policy, got {self.weights!r}")
         for name, least in (("beam_width", 1), ("views", 1), ("workers", 1), ("start", 0), ("end", 0)):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least=least)
+                most = MOST_VIEWS if name == "views" else None
+                whole(name, getattr(self, name), least=least, most=most)
         whole("seed", self.seed, least=0)
         for name in ("improve", "closed"):
-            if getattr(self, name) not in (True, False):
+            if not _is_flag(getattr(self, name)):
                 raise InputError(f"{name} must be True or False, got {getattr(self, name)!r}")
         check_device(self.device)
         limit = self.max_seconds
         if limit is not None and not (isinstance(limit, Real) and limit >= 0):
             raise InputError(f"max_seconds must be a number >= 0, got {limit!r}")
-        if self.stop is not None and not hasattr(self.stop, "budget"):
+        if self.stop is not None and (isinstance(self.stop, type) or not hasattr(self.stop, "budget")):
             raise InputError(f"stop must be a stopping criterion such as MaxTime(1.0), got {self.stop!r}")
         if limit is not None and self.stop is not None:
             raise InputError("give max_seconds or stop, not both; AnyOf(MaxTime(2), ...) combines criteria")
@@ -144,6 +145,13 @@ class SolveOptions:
                 f"workers={self.workers}: the search of a single instance runs in one thread, so only 1 is "
                 "allowed; solve_many searches several instances at a time"
             )
+
+
+def _is_flag(value: object) -> bool:
+    try:
+        return value in (True, False)
+    except ValueError:  # an array has no single answer
+        return False
 
 
 class SolveKeywords(TypedDict, total=False):
