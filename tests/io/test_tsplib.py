@@ -6,8 +6,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import numpy as np
 import pytest
@@ -30,7 +32,12 @@ from georoutenet.io.tsplib import (
     tsplib_folder,
     tsplib_names,
 )
-from georoutenet.io.tsplib_download import DownloadError, download_tsplib, tsplib_checksums
+from georoutenet.io.tsplib_download import (
+    TSPLIB_ADDRESS,
+    DownloadError,
+    download_tsplib,
+    tsplib_checksums,
+)
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import tour_length
 
@@ -445,6 +452,51 @@ def test_wrong_contents_are_not_kept(
     with pytest.raises(DownloadError, match=f"1 of 3 files not fetched: {message}"):
         download_tsplib(tmp_path, address=mirror.address, checksums=SUMS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.opt.tour", "two.tsp"]
+
+
+def test_a_bomb_is_not_unpacked(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither much that unpacks from little, nor more than any file of TSPLIB has."""
+    monkeypatch.setattr("georoutenet.io.tsplib_download._LARGEST_FILE", 2**16)
+    mirror.answers["/tsp/one.tsp.gz"] = gzip.compress(bytes(2**22))
+    mirror.answers["/tsp/two.tsp.gz"] = gzip.compress(os.urandom(2**18))
+    with pytest.raises(DownloadError, match=r"one\.tsp: more than 65,536 bytes; two\.tsp: more than 65,536"):
+        download_tsplib(tmp_path, address=mirror.address, checksums=SUMS)
+    assert [p.name for p in tmp_path.iterdir()] == ["one.opt.tour"]
+
+
+@pytest.mark.parametrize("first", [b"X-Long: ", b"\r\n" + gzip.compress(FILES["one.tsp"], mtime=0)[:30]])
+def test_a_server_that_drips_is_cut_off(tmp_path: Path, first: bytes) -> None:
+    """A byte now and then, of headers or of contents, keeps a socket's own timeout from ever passing."""
+    done = threading.Event()
+
+    class Drip(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            with suppress(OSError):
+                self.request.sendall(b"HTTP/1.0 200 OK\r\n" + first)
+                while not done.wait(0.02):
+                    self.request.sendall(b"x")
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Drip) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            with pytest.raises(DownloadError, match=r"cannot fetch .*one\.tsp\.gz: not complete after 0.5 s"):
+                download_tsplib(tmp_path, address=address, checksums=SUMS, deadline=0.5)
+        finally:
+            done.set()
+            server.shutdown()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_default_address_is_encrypted() -> None:
+    assert TSPLIB_ADDRESS.startswith("https://")
+
+
+def test_an_address_that_is_none(tmp_path: Path) -> None:
+    for address in ("http://[", "http://a b/", "http://:x/"):
+        with pytest.raises(DownloadError, match="cannot fetch"):
+            download_tsplib(tmp_path, address=address, checksums=SUMS, timeout=5)
 
 
 def test_no_network(tmp_path: Path, mirror: Mirror) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import os
 import re
+import stat
 import sys
-import zlib
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, whole
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.distances import matrix_instance, parse_matrix_json, parse_matrix_table
 from georoutenet.io.export import format_geojson
+from georoutenet.io.npy import MAGIC, read_npy
 from georoutenet.io.table import parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
+from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 
@@ -32,8 +33,8 @@ TOUR_EXTENSIONS = (".tour", ".csv", ".json")
 WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson")
 
 _STANDARD_INPUT = "standard input"
-_LOOKS_LIKE_TSPLIB = re.compile(
-    r"^\s*(NAME|TYPE|COMMENT|DIMENSION|EDGE_WEIGHT_TYPE)\s*:|^\s*(NODE_COORD|EDGE_WEIGHT)_SECTION",
+_LOOKS_LIKE_TSPLIB = re.compile(  # blanks of one line only: a search of blank lines takes linear time
+    r"^[^\S\n]*(?:(?:NAME|TYPE|COMMENT|DIMENSION|EDGE_WEIGHT_TYPE)[^\S\n]*:|(?:NODE_COORD|EDGE_WEIGHT)_SECTION)",
     re.I | re.M,
 )
 
@@ -49,23 +50,26 @@ def _extension(path: str, allowed: tuple[str, ...], what: str, *, gzipped: bool 
     raise InputError(f"{path}: unknown extension for {what}; allowed: {', '.join(allowed)}{also}")
 
 
-def _read_bytes(path: str) -> bytes:
+def _read_bytes(path: str, max_bytes: int) -> bytes:
+    """All that a file or standard input holds, unpacked."""
+    source = _STANDARD_INPUT if path == "-" else path
     try:
         if path == "-":
-            data = sys.stdin.buffer.read()
+            data = read_bounded(sys.stdin.buffer, max_bytes)
         else:
             with open(path, "rb") as file:
-                data = file.read()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
-    if data[:2] == b"\x1f\x8b" or path.lower().endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}: broken gzip file: {error}") from None
+                data = read_bounded(file, max_bytes, packed=path.lower().endswith(".gz"))
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    except (OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{source}: cannot read: {_reason(error)}") from None
     if not data.strip():
-        raise InputError(f"{_STANDARD_INPUT if path == '-' else path}: empty")
+        raise InputError(f"{source}: empty")
     return data
+
+
+def _reason(error: Exception) -> object:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _decoded(data: bytes, source: str) -> str:
@@ -81,32 +85,26 @@ def _decoded_tsplib(data: bytes) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def _parse_npy(data: bytes, source: str, *, matrix: bool) -> NDArray[Any]:
-    """The array in a NumPy file. Not by ``np.load``, which would allocate what a broken header asks for."""
-    stream = io.BytesIO(data)
+def _read_npy(path: str, *, matrix: bool, max_bytes: int) -> NDArray[Any]:
+    """The array in a file, of which nothing but the header is read before that fits."""
     try:
-        version = np.lib.format.read_magic(stream)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran, dtype = read_header(stream)
-    except Exception as error:  # NumPy's header parser fails in many ways on foreign bytes
-        raise InputError(f"{source}: not a NumPy .npy file: {error}") from None
-    square = len(shape) == 2 and shape[0] == shape[1]
-    if dtype.kind not in "iuf" or len(shape) != 2 or not (square if matrix else shape[1] == 2):
-        expected = "(n, n)" if matrix else "(n, 2)"
-        hint = "; distances are read with matrix=True (--matrix)" if square and not matrix else ""
-        raise InputError(
-            f"{source}: expected an array of numbers of shape {expected}, got {dtype} {shape}{hint}"
-        )
-    body = data[stream.tell() :]
-    if len(body) != shape[0] * shape[1] * dtype.itemsize:
-        raise InputError(f"{source}: truncated: {len(body)} bytes for an array {dtype} {shape}")
-    return np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and not is_gzip(file.read(2)):
+                file.seek(0)
+                return read_npy(file, status.st_size, path, matrix=matrix, max_bytes=max_bytes)
+    except InputError:
+        raise
+    except (OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{path}: cannot read: {_reason(error)}") from None
+    return _parse_npy(_read_bytes(path, max_bytes), path, matrix=matrix)
 
 
-def read_instance(path: PathLike, *, matrix: bool = False) -> Instance:
+def _parse_npy(data: bytes, source: str, *, matrix: bool) -> NDArray[Any]:
+    return read_npy(io.BytesIO(data), len(data), source, matrix=matrix, max_bytes=None)
+
+
+def read_instance(path: PathLike, *, matrix: bool = False, max_bytes: int = MAX_BYTES) -> Instance:
     """Cities from a file, or from standard input for ``"-"``.
 
     ``.tsp`` (TSPLIB), ``.csv`` and ``.txt`` (``x,y`` or, with a header, ``lat,lon``), ``.npy`` (an array
@@ -116,19 +114,25 @@ def read_instance(path: PathLike, *, matrix: bool = False) -> Instance:
     ``matrix=True`` reads distances instead: ``n`` rows of ``n`` numbers, an array ``(n, n)``, or ``.json``
     (see ``georoutenet.io.distances``). Two rows of two numbers may be either, so the content never decides
     this. A ``.tsp`` file says itself which of the two it holds.
+
+    At most ``max_bytes`` are read, counted after unpacking: what a small gzip file unpacks to must not fill
+    the memory. A ``.npy`` file of distances is bounded by the largest matrix instead.
     """
-    path = os.fspath(path)
+    path, max_bytes = os.fspath(path), whole("max_bytes", max_bytes)
     if path == "-":
-        data = _read_bytes(path)
+        data = _read_bytes(path, max_bytes)
         source, name, extension = _STANDARD_INPUT, "instance", _looks_like(data, matrix)
     else:
         source = path
         name, extension = _extension(path, INSTANCE_EXTENSIONS, "cities")
-        data = _read_bytes(path)
+        data = b"" if extension == ".npy" else _read_bytes(path, max_bytes)
     if extension == ".json" and not matrix:
         raise InputError(f"{source}: .json holds distances, which are read with matrix=True (--matrix)")
     if extension == ".npy":
-        array = _parse_npy(data, source, matrix=matrix)
+        if path == "-":
+            array = _parse_npy(data, source, matrix=matrix)
+        else:
+            array = _read_npy(path, matrix=matrix, max_bytes=max_bytes)
         if matrix:
             return matrix_instance(array, source, name)
         try:
@@ -145,22 +149,23 @@ def read_instance(path: PathLike, *, matrix: bool = False) -> Instance:
 
 def _looks_like(data: bytes, matrix: bool) -> str:
     """The extension that fits what came from standard input."""
-    if data.startswith(b"\x93NUMPY"):
+    if data.startswith(MAGIC):
         return ".npy"
     if matrix and data.lstrip()[:1] in (b"{", b"["):
         return ".json"
     return ".tsp" if _LOOKS_LIKE_TSPLIB.search(_decoded_tsplib(data)) else ".csv"
 
 
-def read_tour(path: PathLike, n: int) -> Tour:
+def read_tour(path: PathLike, n: int, *, max_bytes: int = MAX_BYTES) -> Tour:
     """A tour of ``n`` cities, counting from 0, from a ``.tour``/``.opt.tour``, ``.csv`` or ``.json`` file.
 
     ``.csv`` holds the column ``city`` in visiting order, ``.json`` a list or an object with the list
-    ``tour``; both count from 0. Each may end in ``.gz``.
+    ``tour``; both count from 0. Each may end in ``.gz``. ``max_bytes`` as in
+    ``read_instance``.
     """
-    path = os.fspath(path)
+    path, max_bytes = os.fspath(path), whole("max_bytes", max_bytes)
     _, extension = _extension(path, TOUR_EXTENSIONS, "a tour")
-    data = _read_bytes(path)
+    data = _read_bytes(path, max_bytes)
     cities: Any
     if extension == ".tour":
         cities = parse_tour(_decoded_tsplib(data), path)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
+import io
 import os
-import zlib
+import threading
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.unpack import BrokenGzip, TooLarge, unpack
 
-TSPLIB_ADDRESS = "http://comopt.ifi.uni-heidelberg.de/software/TSPLIB95/tsp/"
-_LARGEST_FILE = 16 * 2**20  # bytes; a mirror that sends more sends something else
+TSPLIB_ADDRESS = "https://comopt.ifi.uni-heidelberg.de/software/TSPLIB95/tsp/"
+_LARGEST_FILE = 16 * 2**20  # bytes, packed and unpacked; a mirror that sends more sends something else
 
 
 class DownloadError(GeoRouteNetError):
@@ -32,8 +34,12 @@ def tsplib_checksums() -> dict[str, str]:
     return {row["file"]: row["sha256"] for row in csv.DictReader(text.splitlines())}
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _holds(path: Path, expected: str) -> bool:
+    """Whether a file is there with the contents of that SHA-256."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == expected
 
 
 def download_tsplib(
@@ -43,13 +49,15 @@ def download_tsplib(
     checksums: Mapping[str, str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     timeout: float = 30.0,
+    deadline: float = 120.0,
 ) -> list[Path]:
     """Fetch ``<address>/<file>.gz`` for every file of the table, unpack into ``folder``; return new files.
 
     Files already there with the right contents are not fetched again, so an interrupted download resumes.
     ``address`` is, in this order, the argument, ``$GEOROUTENET_TSPLIB_ADDRESS`` or TSPLIB's home.
     ``progress(done, total, file)`` is called after each file. Wrong contents are not kept: they are reported
-    once the other files are done.
+    once the other files are done. A server may be silent for ``timeout`` seconds, and each file must be there
+    after ``deadline`` seconds, however slowly it drips.
     """
     folder = Path(folder)
     address = (address or os.environ.get("GEOROUTENET_TSPLIB_ADDRESS") or TSPLIB_ADDRESS).rstrip("/") + "/"
@@ -60,12 +68,12 @@ def download_tsplib(
     problems: list[str] = []
     for done, (name, expected) in enumerate(checksums.items(), 1):
         path = folder / name
-        if not (path.is_file() and _sha256(path.read_bytes()) == expected):
+        if not _holds(path, expected):
             try:
-                data = _fetch(f"{address}{quote(name)}.gz", expected, timeout)
+                data = _Fetch(f"{address}{quote(name)}.gz", expected, timeout).within(deadline)
             except _WrongContents as error:
                 problems.append(f"{name}: {error}")
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, ValueError) as error:
                 # Stop at the first: without network every file would wait for its own timeout.
                 reason = getattr(error, "reason", None) or error
                 raise DownloadError(
@@ -89,15 +97,71 @@ class _WrongContents(Exception):
     pass
 
 
-def _fetch(url: str, expected: str, timeout: float) -> bytes:
-    try:
-        with urlopen(url, timeout=timeout) as response:
-            packed = response.read(_LARGEST_FILE)
-        data = gzip.decompress(packed)
-    except HTTPError as error:
-        raise _WrongContents(f"the server answered {error.code} {error.reason}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _WrongContents(f"broken gzip data: {error}") from None
-    if _sha256(data) != expected:
-        raise _WrongContents(f"other contents than published (SHA-256 {_sha256(data)[:12]}...)")
-    return data
+class _Fetch:
+    """One file, fetched in a thread: the timeout of a socket never ends a server that drips."""
+
+    def __init__(self, url: str, expected: str, timeout: float) -> None:
+        self.url, self.expected, self.timeout = url, expected, timeout
+        self.given_up = False
+        self.received = 0
+        self.outcome: bytes | Exception | None = None
+
+    def within(self, seconds: float) -> bytes:
+        """The contents, or the error that came instead, or ``TimeoutError``."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            thread.join(seconds)
+        finally:
+            self.given_up = True
+        if self.outcome is None:
+            raise TimeoutError(f"not complete after {seconds:g} s")
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self._fetch()
+        except HTTPError as error:
+            self.outcome = _WrongContents(f"the server answered {error.code} {error.reason}")
+        except (BrokenGzip, _WrongContents) as error:
+            self.outcome = _WrongContents(str(error))
+        except TooLarge:
+            self.outcome = _WrongContents(f"more than {_LARGEST_FILE:,} bytes")
+        except Exception as error:
+            self.outcome = error
+
+    def _fetch(self) -> bytes:
+        """Unpacked and hashed as the bytes arrive."""
+        digest, pieces = hashlib.sha256(), []
+        with urlopen(self.url, timeout=self.timeout) as response:
+            for piece in unpack(io.BufferedReader(_Pieces(response.read1, self._count)), _LARGEST_FILE):
+                digest.update(piece)
+                pieces.append(piece)
+        if digest.hexdigest() != self.expected:
+            raise _WrongContents(f"other contents than published (SHA-256 {digest.hexdigest()[:12]}...)")
+        return b"".join(pieces)
+
+    def _count(self, size: int) -> None:
+        self.received += size
+        if self.received > _LARGEST_FILE:
+            raise TooLarge(_LARGEST_FILE)
+        if self.given_up:
+            raise TimeoutError
+
+
+class _Pieces(io.RawIOBase):
+    """A response as a stream that hands on what is there, and tells how much it was."""
+
+    def __init__(self, read: Callable[[int], bytes], count: Callable[[int], None]) -> None:
+        self._read, self._count = read, count
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._read(len(buffer))
+        self._count(len(piece))
+        buffer[: len(piece)] = piece
+        return len(piece)
