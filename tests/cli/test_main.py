@@ -138,3 +138,31 @@ def test_a_closed_pipe_gives_no_traceback() -> None:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "georoutenet.cli.commands",
+        "typer",
+        "typer.main",
+        "georoutenet.errors",
+        "georoutenet.cli.solve",
+    ],
+)
+def test_ctrl_c_while_the_command_is_imported(tmp_path: Path, moment: str) -> None:
+    """The signal comes when a module is about to be imported, so always at the same place."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {moment!r} and 'georoutenet.cli' in sys.modules:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = run("data", "list", env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert done.stderr == "stopped\n"

@@ -1,115 +1,40 @@
-"""The command ``georoutenet``. Each subcommand lives in a module of its own and imports heavy packages
-only when it runs, so that ``georoutenet --help`` starts quickly."""
+"""The command ``georoutenet``. This module imports next to nothing, so that Ctrl-C finds it ready at once;
+``georoutenet.cli.commands`` holds the command line itself."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import sys
-from typing import Annotated
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from georoutenet import __version__
-from georoutenet.errors import GeoRouteNetError
-
-app = typer.Typer(
-    name="georoutenet",
-    help="Short tours through cities in the plane, by a neural policy and local search.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+if TYPE_CHECKING:
+    from georoutenet.cli.commands import app as app
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"georoutenet {__version__}")
-        raise typer.Exit
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from georoutenet.cli.commands import app
 
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)
-    ] = False,
-) -> None:
-    pass
-
-
-def _register_subcommands() -> None:
-    from georoutenet.cli import (
-        compare,
-        curve,
-        data,
-        demo,
-        doctor,
-        evaluate,
-        length,
-        reference,
-        solve,
-        tables,
-        train,
-        weights,
-    )
-
-    modules = (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights, doctor)
-    for module in modules:
-        module.register(app)
-
-
-_register_subcommands()
-
-
-def _allowed(error: Exception) -> str:
-    """The options or subcommands of the command that refused one, for an error message; else empty."""
-    command = getattr(getattr(error, "ctx", None), "command", None)
-    if type(error).__name__ == "NoSuchOption":
-        names = [name for parameter in getattr(command, "params", []) for name in parameter.opts]
-        return ", ".join(sorted(name for name in [*names, "--help"] if name.startswith("--")))
-    if str(getattr(error, "message", "")).startswith("No such command"):
-        return ", ".join(sorted(getattr(command, "commands", {})))
-    return ""
-
-
-def _spare_the_collector() -> None:
-    """Make the garbage collector look seldom, and not at the end.
-
-    Importing PyTorch and Numba leaves 400,000 objects that live as long as the process. To look for garbage
-    among them, again and again and once more before the process ends, took a fifth of the time of a solve.
-    """
-    gc.set_threshold(1_000_000)
-
-    def spare_the_end() -> None:
-        if "triton" not in sys.modules:  # it would complain of what is left
-            gc.freeze()
-
-    atexit.register(spare_the_end)
+        return app
+    raise AttributeError(f"module 'georoutenet.cli' has no attribute {name!r}")
 
 
 def main() -> None:
-    """Run the command line; errors a user can cause end with one readable line and status 2 or 1."""
-    _spare_the_collector()
+    """Run the command line; Ctrl-C ends it with status 130 at any time."""
+    # An exception that breaks into an import may be lost or turned into another one. Nothing is open or
+    # half-written yet, so the process can end on the spot.
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from georoutenet.cli.commands import run
+
     try:
-        status = app(standalone_mode=False)
-        if status == 130:  # newer versions of the command-line library turn Ctrl-C into a status
-            raise KeyboardInterrupt
-    except GeoRouteNetError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(1)
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("stopped", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
-    except OSError as error:  # a full disk, for one
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(1)
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
-            raise
-        typer.secho(f"error: {error.format_message()}", fg=typer.colors.RED, err=True)
-        if allowed := _allowed(error):
-            typer.echo(f"allowed here: {allowed}", err=True)
-        sys.exit(2)
-    sys.exit(status if isinstance(status, int) else 0)
+        signal.signal(signal.SIGINT, before)
+        run()
+    except KeyboardInterrupt:
+        _end()
+
+
+def _end(*_: object) -> None:
+    os.write(2, b"stopped\n")
+    os._exit(130)

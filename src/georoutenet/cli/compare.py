@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 if TYPE_CHECKING:
     from georoutenet.evaluate.results import Results
     from georoutenet.evaluate.statistics import Paired
@@ -52,7 +54,7 @@ def compare(
 
         files = [*(weights or []), None, None][: len(results)]
         name = draw_worst(results, worst, name=instance, weights=files)
-        typer.echo(f"{name} drawn to {worst}")
+        say(f"{name} drawn to {worst}")
 
 
 def _show_worst(results: Results, show: int) -> None:
@@ -64,20 +66,20 @@ def _show_worst(results: Results, show: int) -> None:
     from georoutenet.evaluate.statistics import RESAMPLES, SEED
 
     summary = summarize(results)
-    typer.echo(f"{results.header['set']}: {len(results):,} instances")
+    say(f"{results.header['set']}: {len(results):,} instances")
     if summary.gap is None:
-        typer.echo("mean gap unknown: the set has no reference lengths")
+        say("mean gap unknown: the set has no reference lengths")
         return
     low, high = summary.gap.low, summary.gap.high
     how = f"95 % interval {low:.4f} to {high:.4f} (bootstrap, {RESAMPLES:,} resamples, seed {SEED})"
     title = f"{results.header['weights']} {decoder_name(results.header)}"
-    typer.echo(f"mean gap {summary.gap.mean:9.4f} %  {title}, {how}")
+    say(f"mean gap {summary.gap.mean:9.4f} %  {title}, {how}")
     gaps = results.gaps
     best = int((gaps < 1e-4).sum())
-    typer.echo(f"as short as the best known on {best:,}, longer on {len(gaps) - best:,}")
+    say(f"as short as the best known on {best:,}, longer on {len(gaps) - best:,}")
     for index in np.argsort(-gaps, kind="stable")[:show]:
         row = results.rows[index]
-        typer.echo(f"  {row.instance:16} {gaps[index]:9.4f} %  length {row.length:,.6g}")
+        say(f"  {row.instance:16} {gaps[index]:9.4f} %  length {row.length:,.6g}")
 
 
 def _compare(first: Results, second: Results, show: int, plot: Path | None) -> None:
@@ -91,22 +93,22 @@ def _compare(first: Results, second: Results, show: int, plot: Path | None) -> N
         if len(names) == len(first) == len(second)
         else f" that both have ({len(first):,}, {len(second):,})"
     )
-    typer.echo(f"{first.header['set']}: {len(names):,} instances{shared}")
+    say(f"{first.header['set']}: {len(names):,} instances{shared}")
     for letter, title, gaps in (("A", titles[0], result.gaps_a), ("B", titles[1], result.gaps_b)):
-        typer.echo(f"{letter}  mean gap {gaps.mean():9.4f} %  {title}")
+        say(f"{letter}  mean gap {gaps.mean():9.4f} %  {title}")
     mean = result.mean
-    typer.echo(
+    say(
         f"B - A  {mean.mean:+.4f} points, 95 % interval {mean.low:+.4f} to {mean.high:+.4f} "
         f"(paired bootstrap, {RESAMPLES:,} resamples, seed {SEED})"
     )
-    typer.echo(f"B is shorter on {result.wins:,}, equal on {result.ties:,}, longer on {result.losses:,}")
+    say(f"B is shorter on {result.wins:,}, equal on {result.ties:,}, longer on {result.losses:,}")
     for index in result.largest(show):
         if result.differences[index] != 0:
             change = f"{result.gaps_a[index]:9.4f} -> {result.gaps_b[index]:9.4f} %"
-            typer.echo(f"  {names[index]:16} {change}  {result.differences[index]:+.4f}")
+            say(f"  {names[index]:16} {change}  {result.differences[index]:+.4f}")
     if plot is not None:
         _draw(result, titles, first.header["set"], plot)
-        typer.echo(f"drawn to {plot}")
+        say(f"drawn to {plot}")
 
 
 def _draw(result: Paired, titles: list[str], set_name: str, path: Path) -> None:

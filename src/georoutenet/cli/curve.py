@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 
 def register(app: typer.Typer) -> None:
     app.command("curve")(curve)
@@ -44,5 +46,5 @@ def curve(
     for each in curves:
         known = [length for length in each.validation if length == length]
         best = f"best validation length {min(known):.5f}" if known else "not validated yet"
-        typer.echo(f"{each.name}: {each.at['step'][-1]:,.0f} steps, {best}")
-    typer.echo(f"drawn to {output}")
+        say(f"{each.name}: {each.at['step'][-1]:,.0f} steps, {best}")
+    say(f"drawn to {output}")

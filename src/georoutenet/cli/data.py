@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 if TYPE_CHECKING:
     from georoutenet.io.datasets import Dataset
 
@@ -30,14 +32,14 @@ def list_sets(
     from georoutenet.io.datasets import DATASETS
 
     if markdown:
-        typer.echo(_markdown())
+        say(*_markdown().splitlines())
         return
-    typer.echo(f"{'name':13} {'role':11} {'instances':>9} {'n':>5}  {'references':10}  what")
+    say(f"{'name':13} {'role':11} {'instances':>9} {'n':>5}  {'references':10}  what")
     for each in DATASETS.values():
         known = ("yes" if has_references(each.name) else "no") if each.is_random else "published"
         size = "" if each.n is None else str(each.n)
         row = f"{each.name:13} {each.role:11} {each.count:>9,} {size:>5}  {known:10}  {each.description}"
-        typer.echo(row)
+        say(row)
 
 
 def _markdown() -> str:
@@ -74,27 +76,25 @@ def show(
     from georoutenet.io.tsplib import tsplib_names
 
     each = dataset(name)
-    typer.echo(f"{each.name}: {each.description}")
-    typer.echo(f"role        {each.role}")
+    say(f"{each.name}: {each.description}")
+    say(f"role        {each.role}")
     if not each.is_random:
-        typer.echo(f"instances   {each.count}: {', '.join(tsplib_names(each.name))}")
-        typer.echo("references  the published optima")
+        say(f"instances   {each.count}: {', '.join(tsplib_names(each.name))}")
+        say("references  the published optima")
     else:
-        typer.echo(f"instances   {each.count:,} of {each.n} cities")
-        typer.echo(f"generator   {each.generator}, seed {each.seed}")
-        typer.echo(f"SHA-256     {each.sha256}")
+        say(f"instances   {each.count:,} of {each.n} cities")
+        say(f"generator   {each.generator}, seed {each.seed}")
+        say(f"SHA-256     {each.sha256}")
         if has_references(name):
             known = load_references(name)
-            typer.echo(
-                f"references  mean length {known.mean:.6f}, {known.proven.sum():,} of {known.count:,} proven"
-            )
+            say(f"references  mean length {known.mean:.6f}, {known.proven.sum():,} of {known.count:,} proven")
             for entry in known.info:
-                typer.echo(f"            {entry['solver']} on {entry['instances']:,} instances")
+                say(f"            {entry['solver']} on {entry['instances']:,} instances")
         else:
-            typer.echo(f"references  none; make them with: georoutenet reference {name}")
+            say(f"references  none; make them with: georoutenet reference {name}")
     if plot is not None:
         _draw(each, plot, instances)
-        typer.echo(f"drawn to {plot}")
+        say(f"drawn to {plot}")
 
 
 @data.command("make")
@@ -108,7 +108,7 @@ def make(
 
     chosen = [dataset(name) for name in names] if names else [d for d in DATASETS.values() if d.is_random]
     for each in chosen:
-        typer.echo(f"{each.name:13} {each.make()}")
+        say(f"{each.name:13} {each.make()}")
 
 
 @data.command("tsplib")
@@ -133,7 +133,7 @@ def tsplib(
             address=address,
             progress=lambda done, total, file: bar.update(task, completed=done, total=total),
         )
-    typer.echo(f"{len(fetched)} files fetched to {target}")
+    say(f"{len(fetched)} files fetched to {target}")
 
 
 def _draw(each: Dataset, path: Path, instances: int) -> None:

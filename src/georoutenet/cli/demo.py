@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 
 def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
@@ -58,6 +60,6 @@ def demo(
         )
     console.print(table)
     for remark in remarks:
-        typer.echo(remark)
+        say(remark)
     for picture in written:
-        typer.echo(f"wrote {picture}")
+        say(f"wrote {picture}")

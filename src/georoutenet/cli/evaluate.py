@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from georoutenet.cli.screen import say
+
 if TYPE_CHECKING:
     from georoutenet.evaluate.results import Results
 
@@ -132,7 +134,12 @@ def evaluate(
     # On a CPU the network is most of the time, and several decoders read the same scores.
     shared = len(settings) > 1 and place.type == "cpu"
     failed = 0
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     for set_name, each in tasks:
         if each is settings[0]:  # of the next set
             memory = Memory() if shared else None
@@ -154,20 +161,18 @@ def evaluate(
             except OutOfMemoryError:  # other results may still fit
                 failed += 1
                 bar.stop()
-                typer.echo(
-                    f"{set_name} {each.label}: the device has too little memory; try --batch", err=True
-                )
+                say(f"{set_name} {each.label}: the device has too little memory; try --batch", err=True)
                 continue
-        typer.echo(_report(results) if len(tasks) == 1 else _line(results))
+        say(*(_report(results) if len(tasks) == 1 else [_line(results)]))
         if len(tasks) == 1:
-            typer.echo(f"{'kept       ' if there else 'written    '} {path}")
+            say(f"{'kept       ' if there else 'written    '} {path}")
     if len(tasks) > 1:
-        typer.echo(f"{len(tasks) - failed} files in {path.parent}")
+        say(f"{len(tasks) - failed} files in {path.parent}")
     if failed:
         raise typer.Exit(1)
 
 
-def _report(results: Results) -> str:
+def _report(results: Results) -> list[str]:
     from georoutenet.evaluate.evaluation import summarize
     from georoutenet.evaluate.names import decoder_name
     from georoutenet.evaluate.statistics import RESAMPLES, SEED
@@ -196,7 +201,7 @@ def _report(results: Results) -> str:
         )
     if memory := header.get("peak_device_bytes"):
         lines.append(f"peak memory {int(memory) / 2**20:,.0f} MiB on the device")
-    return "\n".join(lines)
+    return lines
 
 
 def _line(results: Results) -> str:

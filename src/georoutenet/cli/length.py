@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+from georoutenet.io.unpack import MAX_BYTES
+
 
 def register(app: typer.Typer) -> None:
     app.command("length")(length)
@@ -23,15 +26,18 @@ def length(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="The cities are distances: .csv, .txt, .npy or .json.")
     ] = False,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", min=1, help="Read at most so much of a file, counted unpacked.")
+    ] = MAX_BYTES,
 ) -> None:
     """Print the length of a tour under the rule of its cities, and the gap where the optimum is known."""
     from georoutenet.io.files import read_instance, read_tour
     from georoutenet.problem.tour import gap, tour_length
 
-    instance = read_instance(cities, matrix=matrix)
-    measured = tour_length(instance, read_tour(tour, instance.n), closed=not open_path)
+    instance = read_instance(cities, matrix=matrix, max_bytes=max_bytes)
+    measured = tour_length(instance, read_tour(tour, instance.n, max_bytes=max_bytes), closed=not open_path)
     unit = f" {instance.unit}" if instance.unit else ""
     kind = "open path, " if open_path else ""
-    typer.echo(f"{instance.name}: {instance.n} cities, {instance.rule.value}, {kind}length {measured}{unit}")
+    say(f"{instance.name}: {instance.n} cities, {instance.rule.value}, {kind}length {measured}{unit}")
     if instance.optimum is not None and not open_path:  # optima are those of closed tours
-        typer.echo(f"optimum {instance.optimum:.15g}, gap {gap(measured, instance.optimum):.4f} %")
+        say(f"optimum {instance.optimum:.15g}, gap {gap(measured, instance.optimum):.4f} %")

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 
 def register(app: typer.Typer) -> None:
     app.command("reference")(reference)
@@ -62,15 +64,13 @@ def reference(
     folder = PACKAGED if out is None else out
     with _progress(name) as report:
         made = job.make_references(dataset(name), passes, workers=workers, folder=folder, progress=report)
-    typer.echo(
-        f"{name}: mean length {made.mean:.6f}, {int(made.proven.sum())} of {made.count} proven optimal"
-    )
+    say(f"{name}: mean length {made.mean:.6f}, {int(made.proven.sum())} of {made.count} proven optimal")
     for entry in made.info[-len(passes) :]:
-        typer.echo(
+        say(
             f"  {entry['solver']}: {entry['instances']} instances, {entry['improved']} improved, "
             f"{entry['seconds']} s"
         )
-    typer.echo(f"written to {reference_file(name, folder)}")
+    say(f"written to {reference_file(name, folder)}")
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn(name, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(name, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -92,6 +92,6 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
             now = time.monotonic()
             if now - last > 30 or done == total:
                 last = now
-                typer.echo(f"{name}: {done} of {total} instances after {now - started:.0f} s", err=True)
+                say(f"{name}: {done} of {total} instances after {now - started:.0f} s", err=True)
 
         yield report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
+from georoutenet.io.names import safe_name
+from georoutenet.io.unpack import MAX_BYTES
 from georoutenet.solver.options import HELP, SolveOptions
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ def solve(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="The files hold distances: .csv, .txt, .npy or .json.")
     ] = False,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", min=1, help="Read at most so much of a file, counted unpacked.")
+    ] = MAX_BYTES,
     plot: Annotated[
         str | None, typer.Option(help="Draw the tour: .png, .svg or .pdf. {name} stands for the instance.")
     ] = None,
@@ -92,7 +99,7 @@ def solve(
     if len(files) == 1:
         options.check_one_thread()
     failed: list[tuple[str, str]] = []
-    instances = _read(files, matrix, targets, failed)
+    instances = _read(files, matrix, max_bytes, targets, failed)
     results: list[tuple[str, Result]] = []
     for file, result in _solve(instances, options, failed):
         try:
@@ -102,7 +109,7 @@ def solve(
         results.append((file, result))
     results.sort(key=lambda solved: files.index(solved[0]))
     if as_json:
-        typer.echo(json.dumps(_as_json(results, failed)))
+        say(json.dumps(_as_json(results, failed)))
     elif len(files) == 1:
         for _, result in results:
             _describe(result)
@@ -117,15 +124,19 @@ def solve(
 def _fail(file: str, error: Exception, failed: list[tuple[str, str]]) -> None:
     text = str(error) if file in str(error) else f"{file}: {error}"
     failed.append((file, text))
-    typer.secho(f"error: {text}", fg=typer.colors.RED, err=True)
+    complain(text)
 
 
 def _note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
+    say(f"note: {text}", err=True)
 
 
 def _read(
-    files: list[str], matrix: bool, targets: dict[str, str | None], failed: list[tuple[str, str]]
+    files: list[str],
+    matrix: bool,
+    max_bytes: int,
+    targets: dict[str, str | None],
+    failed: list[tuple[str, str]],
 ) -> list[tuple[str, Instance]]:
     """The instances of the files that can be read."""
     from georoutenet.io.export import degrees
@@ -138,7 +149,7 @@ def _read(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GeoRouteNetWarning)
             try:
-                instance = read_instance(file, matrix=matrix)
+                instance = read_instance(file, matrix=matrix, max_bytes=max_bytes)
                 if str(targets["--output"]).lower().endswith(".geojson"):
                     degrees(instance)  # complains now, not when the work is done
                 if targets["--plot"] is not None:
@@ -147,7 +158,7 @@ def _read(
                     path = _path(target, instance)
                     if path is not None and any(path.exists() and path.samefile(input) for input in existing):
                         raise InputError(f"{file}: {option} {path} would overwrite a file of cities")
-                other = names.setdefault(instance.name, file)
+                other = names.setdefault(os.path.normcase(safe_name(instance.name)), file)
                 if other != file and any(targets.values()):
                     raise InputError(f"{file}: has the name {instance.name!r} of {other}, and so its output")
             except GeoRouteNetError as error:
@@ -199,7 +210,7 @@ class _Display:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -221,7 +232,7 @@ class _Display:
             self.bar.update(self.task, description=stage)
             return
         best = "" if math.isinf(at.length) else f", length {at.length:,.6g}"
-        self.status.update(f"{self.name}: {stage}, {at.seconds:.1f} s{best}")
+        self.status.update(styled(f"{self.name}: {stage}, {at.seconds:.1f} s{best}"))
 
     def advance(self) -> None:
         if self.bar is not None:
@@ -244,7 +255,7 @@ def _check_targets(targets: dict[str, str | None], files: int) -> None:
 
 
 def _path(target: str | None, instance: Instance) -> Path | None:
-    return None if target is None else Path(target.replace("{name}", instance.name))
+    return None if target is None else Path(target.replace("{name}", safe_name(instance.name)))
 
 
 def _write(result: Result, targets: dict[str, str | None], probabilities: bool) -> None:
@@ -258,23 +269,23 @@ def _write(result: Result, targets: dict[str, str | None], probabilities: bool) 
             result.plot_progress(path)
         else:
             result.save(path)
-        typer.echo(f"wrote {path}", err=True)
+        say(f"wrote {path}", err=True)
 
 
 def _describe(result: Result) -> None:
     instance = result.instance
     cities = "1 city" if instance.n == 1 else f"{instance.n:,} cities"
     kind = "" if result.closed else "open path, "
-    typer.echo(f"{instance.name}: {cities}, {instance.rule.value}, {kind}length {_length(result)}")
+    say(f"{instance.name}: {cities}, {instance.rule.value}, {kind}length {_length(result)}")
     if result.gap is not None:
-        typer.echo(f"optimum {result.optimum:.15g}, gap {_gap(result)} %")
+        say(f"optimum {result.optimum:.15g}, gap {_gap(result)} %")
     elif result.gap_bound is not None and result.length > 0:
         proven = f"at most {math.ceil(1000 * result.gap_bound) / 1000:.3f} % above optimal"
-        typer.echo("proven optimal" if result.gap_bound < 1e-7 else proven)
+        say("proven optimal" if result.gap_bound < 1e-7 else proven)
     if result.method:
-        typer.echo(f"first tour: {result.initial_length:.10g} ({result.method})")
+        say(f"first tour: {result.initial_length:.10g} ({result.method})")
     times = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.timings.items())
-    typer.echo(f"time: {times}")
+    say(f"time: {times}")
 
 
 def _table(results: list[tuple[str, Result]]) -> None:
@@ -288,7 +299,7 @@ def _table(results: list[tuple[str, Result]]) -> None:
         table.add_column(column, justify="right")
     for _, result in results:
         table.add_row(
-            result.instance.name,
+            styled(result.instance.name),
             f"{result.instance.n:,}",
             f"{result.initial_length:.8g}",
             _length(result),

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 
 def register(app: typer.Typer) -> None:
     app.command("tables")(tables)
@@ -31,7 +33,5 @@ def tables(
         raise typer.BadParameter(f"{out}: the page ends in .md", param_hint="--out")
     made = research("report.make", "tables").make_page(folder, out, pictures=pictures)
     for name in made.unused:
-        typer.echo(f"not used: {name} covers only part of its set", err=True)
-    typer.echo(
-        f"{made.numbers} numbers from {made.results} results, {made.pictures} pictures: {out}, {made.csv}"
-    )
+        say(f"not used: {name} covers only part of its set", err=True)
+    say(f"{made.numbers} numbers from {made.results} results, {made.pictures} pictures: {out}, {made.csv}")

@@ -1,0 +1,121 @@
+"""The command line. Each subcommand lives in a module of its own and imports heavy packages only when it
+runs, so that ``georoutenet --help`` starts quickly."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from georoutenet import __version__
+from georoutenet.cli.screen import complain, say, show_warning
+from georoutenet.errors import GeoRouteNetError
+
+app = typer.Typer(
+    name="georoutenet",
+    help="Short tours through cities in the plane, by a neural policy and local search.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"georoutenet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def _register_subcommands() -> None:
+    from georoutenet.cli import (
+        compare,
+        curve,
+        data,
+        demo,
+        doctor,
+        evaluate,
+        length,
+        reference,
+        solve,
+        tables,
+        train,
+        weights,
+    )
+
+    modules = (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights, doctor)
+    for module in modules:
+        module.register(app)
+
+
+_register_subcommands()
+
+
+def _allowed(error: Exception) -> str:
+    """The options or subcommands of the command that refused one, for an error message; else empty."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    if type(error).__name__ == "NoSuchOption":
+        names = [name for parameter in getattr(command, "params", []) for name in parameter.opts]
+        return ", ".join(sorted(name for name in [*names, "--help"] if name.startswith("--")))
+    if str(getattr(error, "message", "")).startswith("No such command"):
+        return ", ".join(sorted(getattr(command, "commands", {})))
+    return ""
+
+
+def _spare_the_collector() -> None:
+    """Make the garbage collector look seldom, and not at the end.
+
+    Importing PyTorch and Numba leaves 400,000 objects that live as long as the process. To look for garbage
+    among them, again and again and once more before the process ends, took a fifth of the time of a solve.
+    """
+    gc.set_threshold(1_000_000)
+
+    def spare_the_end() -> None:
+        if "triton" not in sys.modules:  # it would complain of what is left
+            gc.freeze()
+
+    atexit.register(spare_the_end)
+
+
+def run() -> None:
+    """Run the command line; errors a user can cause end with one readable line and status 2 or 1."""
+    _spare_the_collector()
+    warnings.showwarning = show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name that the terminal's encoding lacks is written out
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = app(standalone_mode=False)
+        if status == 130:  # newer versions of the command-line library turn Ctrl-C into a status
+            raise KeyboardInterrupt
+    except GeoRouteNetError as error:
+        complain(error)
+        sys.exit(1)
+    except (KeyboardInterrupt, typer.Abort):
+        say("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    except OSError as error:  # a full disk, for one
+        complain(error)
+        sys.exit(1)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
+            raise
+        complain(" ".join(error.format_message().split("\n")))
+        if allowed := _allowed(error):
+            say(f"allowed here: {allowed}", err=True)
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)
