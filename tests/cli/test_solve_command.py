@@ -186,7 +186,8 @@ def test_an_unknown_option_names_the_known_ones(folder: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
     process = subprocess.Popen(
-        [*SOLVE, "cities20.csv", "cities30.csv", "--open", "--max-seconds=5", "--workers=1", "-o{name}.tour"],
+        [*SOLVE, "cities20.csv", "cities30.csv", "--open", "--max-seconds=5", "--workers=1",
+         "--output={name}.tour"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
