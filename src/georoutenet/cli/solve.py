@@ -96,8 +96,6 @@ def solve(
         closed=not open_path,
         workers=workers,
     )
-    if len(files) == 1:
-        options.check_one_thread()
     failed: list[tuple[str, str]] = []
     instances = _read(files, matrix, max_bytes, targets, failed)
     results: list[tuple[str, Result]] = []
@@ -189,7 +187,7 @@ def _solve(
         if options.max_seconds is not None or several:
             warm_up(weights=None, device=options.device)
         shown = replace(options, progress=display.show if console.is_terminal else None)
-        for k, result in solve_all([instance for _, instance in instances], shown):
+        for k, result in solve_all([instance for _, instance in instances], shown, single=not several):
             file = instances[k][0]
             display.advance()
             if isinstance(result, GeoRouteNetError):

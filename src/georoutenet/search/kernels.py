@@ -219,13 +219,19 @@ def leave_best(tour, position, spare, log, count, best, first, b, c, d):
 
 
 @njit(**PLAIN)
+def merge(rule, x, y, best, other, edges, room):
+    """Take the better parts of another tour into ``best``; returns the gain."""
+    measure_edges(rule, x, y, best, edges, 0)
+    measure_edges(rule, x, y, other, edges, 1)
+    return take_better_parts(best, other, edges, room)
+
+
+@njit(**PLAIN)
 def end_walk(rule, x, y, tour, position, best, edges, room, count, excess):
     """Take the better parts of the walk's tour into the best tour and go back to it. Returns the gain."""
     gain = 0.0
     if excess[BEHIND] > 0.0:
-        measure_edges(rule, x, y, best, edges, 0)
-        measure_edges(rule, x, y, tour, edges, 1)
-        gain = take_better_parts(best, tour, edges, room)
+        gain = merge(rule, x, y, best, tour, edges, room)
         copy(best, tour)
         for place in range(len(tour)):
             position[tour[place]] = place

@@ -81,6 +81,7 @@ def improve(
     end: int | None = None,
     closed: bool = True,
     agreed: int = 0,
+    workers: int = 1,
 ) -> Improved:
     """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
 
@@ -92,6 +93,9 @@ def improve(
     seed whenever iterations, not time, end the search. The clock starts with the call, but not before the
     search is compiled: seconds, once per machine. A tour that the lower bound proves to be the shortest ends
     it, and so do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length.
+
+    ``workers`` threads search up to ``WHOLE`` cities side by side (``side_by_side.py``); the result depends
+    on their number.
     """
     ends = Ends(instance.n, start=start, end=end, closed=closed)
     given = ends.arrange(instance, check_tour(tour, instance.n))
@@ -102,7 +106,7 @@ def improve(
     if instance.n >= 4:
         compile_kernels(path=ends.is_path, large=instance.n > WHOLE, matrix=instance.matrix is not None)
         run.begin = time.perf_counter()
-        run.agreed = agreed
+        run.agreed, run.workers = agreed, workers
         try:
             run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
         except KeyboardInterrupt:
@@ -131,7 +135,7 @@ class _Run:
         self.scale = 1.0
         self.state: Any = None
         self.lower_bound: Any = None
-        self.agreed = 0
+        self.agreed, self.workers = 0, 1
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
@@ -163,7 +167,10 @@ class _Run:
             state.count[kernels.BRIDGES] = BRIDGES
             state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
             state.count[kernels.ENOUGH] = self.agreed
-            self._perturb(state, rule)
+            if self.workers > 1:
+                self._perturb_side_by_side(state, rule, seed)
+            else:
+                self._perturb(state, rule)
         else:
             sweep = 0
             while self._goes_on():
@@ -228,6 +235,30 @@ class _Run:
             most -= count
             kicks = _next_slice(count, time.perf_counter() - began, left.seconds)
 
+    def _perturb_side_by_side(self, state: Any, rule: Any, seed: int) -> None:
+        from georoutenet.search import kernels
+        from georoutenet.search.side_by_side import ROUND, Walker, play_round
+
+        walkers = [Walker(state)]
+        for k in range(1, self.workers):
+            own = make_search(rule, state.x, state.y, state.neighbors, state.tour, [seed, k])
+            own.count[:], own.excess[:] = state.count, state.excess
+            own.queued[:] = False
+            walkers.append(Walker(own))
+        longest = max(ROUND, len(state.tour))
+        while (left := self._budget()).seconds > 0 and left.iterations > 0:
+            whole = int(min(left.iterations, longest * len(walkers)))
+            for k, walker in enumerate(walkers):
+                walker.kicks = whole // len(walkers) + (k < whole % len(walkers))
+            try:
+                gain, done = play_round(walkers, rule, lambda: self._budget().seconds > 0)
+            finally:
+                self.state = walkers[0].state
+            self._record(gain / self.scale, done, done - 1 if gain > 0 else -1)
+            agreed = sum(int(walker.state.count[kernels.AGREED]) for walker in walkers)
+            if 0 < self.agreed <= agreed:
+                break
+
     def _budget(self) -> Budget:
         progress = self._progress()
         if self.lower_bound is not None and progress.length <= self.lower_bound * PROVEN:
@@ -277,7 +308,7 @@ def make_search(
     y: NDArray[np.float64],
     neighbors: NDArray[np.int32],
     tour: NDArray[np.integer],
-    seed: int,
+    seed: int | list[int],
 ) -> Any:
     """The kernels' state for a tour, with every city queued in tour order. Its one walk has no end."""
     from georoutenet.search import distances, kernels

@@ -22,6 +22,9 @@ from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options
 from georoutenet.solver.result import Result
 from georoutenet.solver.stages import Group
 
+WORTH_THREADS = 200
+"""Cities from which on one instance is searched by all cores: smaller ones are solved before threads meet."""
+
 Problem = Instance | ArrayLike | str | os.PathLike[str]
 
 
@@ -46,13 +49,13 @@ def solve(
     The result is the same for the same seed, machine and options unless a time limit ends the search.
     """
     checked = read_options("solve", options)
-    checked.check_one_thread()
     if initial_tour is not None and checked.first != "auto":
         raise InputError(f"give initial_tour or first={checked.first!r}, not both")
     began = now()
     instance = as_instance(problem)
     tours = None if initial_tour is None else [check_tour(initial_tour, instance.n)]
     group = Group([instance], checked, began, tours)
+    group.workers = threads(checked, instance.n)
     group.first_tours()
     return group.finish(0)
 
@@ -79,11 +82,12 @@ def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) ->
 
 
 def solve_all(
-    instances: Sequence[Instance], options: SolveOptions
+    instances: Sequence[Instance], options: SolveOptions, *, single: bool = False
 ) -> Iterator[tuple[int, Result | GeoRouteNetError]]:
     """Positions and results as they are ready: first tours size by size, then searches side by side.
 
-    Where a size cannot be solved as asked, its positions come with the error.
+    Where a size cannot be solved as asked, its positions come with the error. ``single``: there is one
+    instance, and ``workers`` is for it, as in ``solve``.
     """
     cancel = threading.Event()
     sizes: dict[tuple[int, bool], list[int]] = {}
@@ -93,6 +97,8 @@ def solve_all(
     for positions in sizes.values():
         try:
             group = Group([instances[k] for k in positions], options, now(), cancel=cancel)
+            if single:
+                group.workers = threads(options, group.n)
             group.first_tours()
         except GeoRouteNetError as error:
             yield from ((k, error) for k in positions)
@@ -153,6 +159,11 @@ def _side_by_side(
         cancel.set()
         for thread in threads:
             thread.join()
+
+
+def threads(options: SolveOptions, n: int) -> int:
+    """How many search a single instance of ``n`` cities."""
+    return options.workers or (available_cores() if n >= WORTH_THREADS else 1)
 
 
 def available_cores() -> int:

@@ -75,8 +75,8 @@ class SolveOptions:
     workers: int | None = field(
         default=None,
         metadata={
-            "help": "Threads that search a single instance (default 1), or how many of several instances are "
-            "searched at a time, one thread each (default: one per core)."
+            "help": "Threads that search a single instance (default: one per core from 200 cities on), or "
+            "how many of several instances are searched at a time, one thread each (default: one per core)."
         },
     )
     progress: Report | None = field(
@@ -137,14 +137,6 @@ class SolveOptions:
         """Whether the caller said anything about the network."""
         own = (self.decoder, self.beam_width, self.views)
         return any(each is not None for each in own) or self.weights != "georoutenet"
-
-    def check_one_thread(self) -> None:
-        """The local search of one instance runs in one thread: refuse to promise more."""
-        if self.workers is not None and self.workers > 1:
-            raise InputError(
-                f"workers={self.workers}: the search of a single instance runs in one thread, so only 1 is "
-                "allowed; solve_many searches several instances at a time"
-            )
 
 
 def _is_flag(value: object) -> bool:

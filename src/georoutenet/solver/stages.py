@@ -102,6 +102,8 @@ class Group:
         self.cancel = cancel or threading.Event()
         self.compiled = compiled_seconds()
         self.shared = 0.0
+        self.workers = 1
+        """Threads that search one instance."""
 
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
@@ -266,6 +268,7 @@ class Group:
                     closed=options.closed,
                     progress=self._search_report(offset),
                     agreed=AGREED if self.limit is None else 0,
+                    workers=self.workers,
                 )
                 bound = found.lower_bound
                 tour, length, iterations = found.tour, found.length, found.iterations

@@ -1,0 +1,113 @@
+"""Several walks on one instance at a time, in threads: the kernels let go of Python's lock.
+
+All walks begin a round at the same tour and make the same number of kicks, each with random numbers of its
+own. Then the best tours of all are merged, part by part, and the next round begins there. So the result
+depends on seed, workers and kicks, not on which thread was faster.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROUND = 4_000
+"""Kicks of each worker between two meetings, at least; as many as there are cities where those are more."""
+SLICE = 0.01
+"""Seconds of compiled work between two looks at the clock."""
+WAIT = 0.005
+"""Seconds between two looks at the clock while others finish their round."""
+
+
+@dataclass
+class Walker:
+    """One worker's part of a round."""
+
+    state: Any
+    kicks: int = 0
+    done: int = 0
+    gain: float = 0.0
+    error: BaseException | None = None
+
+    def walk(self, rule: Any, halted: Callable[[], bool]) -> None:
+        """Make this round's kicks, in slices, unless halted."""
+        from georoutenet.search import kernels
+
+        slice_ = 10
+        self.done, self.gain = 0, 0.0
+        while self.done < self.kicks and not halted():
+            began = time.perf_counter()
+            count = min(slice_, self.kicks - self.done)
+            gain, _, made = kernels.run(self.state, rule, count, 2**62)
+            self.gain += gain
+            self.done += made
+            if made < count:  # walks agree
+                break
+            took = max(time.perf_counter() - began, 1e-6)
+            slice_ = max(1, int(min(4.0 * count, count * SLICE / took)))
+
+    def walk_in_thread(self, rule: Any, halt: threading.Event) -> None:
+        try:
+            self.walk(rule, halt.is_set)
+        except BaseException as error:
+            self.error = error
+
+
+def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) -> tuple[float, int]:
+    """All walkers make their kicks, the first in this thread, which alone asks ``goes_on``.
+
+    Returns by how much the best tour of all got shorter, and how many kicks were made. Every walker's tour is
+    then that tour, whatever ended the round.
+    """
+    halt = threading.Event()
+    threads = [
+        threading.Thread(target=walker.walk_in_thread, args=(rule, halt), daemon=True)
+        for walker in walkers[1:]
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        walkers[0].walk(rule, lambda: not goes_on())
+        while any(thread.is_alive() for thread in threads) and goes_on():
+            for thread in threads:
+                thread.join(WAIT)
+    finally:
+        halt.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        gain = meet(walkers, rule)
+    for walker in walkers:
+        if walker.error is not None:
+            raise walker.error
+    return gain, sum(walker.done for walker in walkers)
+
+
+def meet(walkers: list[Walker], rule: Any) -> float:
+    """Merge the best tours of all and put every walker there; returns the gain over the round's begin."""
+    from georoutenet.search import kernels
+    from georoutenet.search.local_search import best_tour
+
+    order = sorted(range(len(walkers)), key=lambda k: -walkers[k].gain)
+    gain = walkers[order[0]].gain
+    best: NDArray[np.int32] = best_tour(walkers[order[0]].state).copy()
+    state = walkers[0].state
+    for k in order[1:]:
+        other = best_tour(walkers[k].state).copy()
+        gain += kernels.merge(rule, state.x, state.y, best, other, state.edges, state.room)
+    for walker in walkers:
+        state, count = walker.state, walker.state.count
+        state.tour[:] = best
+        state.position[best] = np.arange(len(best), dtype=np.int32)
+        state.excess[kernels.BEHIND] = 0.0
+        state.queued[:] = False
+        count[kernels.HELD] = count[kernels.WALKS] = count[kernels.LEADS] = 0
+        count[kernels.IDLE] = count[kernels.PATIENCE]
+        if gain > 0:
+            count[kernels.AGREED] = 0
+    return gain

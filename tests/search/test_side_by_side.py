@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import is_permutation, tour_length
+from georoutenet.search import greedy_edge, improve, side_by_side
+from georoutenet.stop import MaxIterations, MaxTime, Progress
+
+
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "ROUND", 200)
+
+
+def instance_of(n: int, seed: int = 0) -> Instance:
+    points = np.random.default_rng(seed).random((n, 2))
+    return Instance((1000 * points).round(), rule=DistanceRule.EUC_2D)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"closed": False}, {"start": 3, "end": 5}])
+def test_the_same_for_the_same_seed_workers_and_kicks(workers: int, options: dict) -> None:
+    instance = instance_of(150)
+    given = greedy_edge(instance.coordinates)
+    stop = MaxIterations(1501)
+    found, again = (improve(instance, given, stop=stop, seed=1, workers=workers, **options) for _ in "ab")
+    np.testing.assert_array_equal(found.tour, again.tour)
+    assert found.iterations == 1501
+    assert is_permutation(found.tour, 150)
+    assert found.length == tour_length(instance, found.tour, closed=options.get("closed", True))
+    assert found.history[-1].length == found.length
+
+
+def test_workers_walk_apart() -> None:
+    instance = instance_of(400, 1)
+    given = greedy_edge(instance.coordinates)
+    tours = [improve(instance, given, stop=MaxIterations(800), workers=k).tour for k in (1, 2)]
+    assert not np.array_equal(*tours)
+
+
+def test_walks_that_agree_end_the_search() -> None:
+    instance = instance_of(60, 2)
+    found = improve(instance, greedy_edge(instance.coordinates), stop=MaxTime(60), agreed=4, workers=2)
+    assert found.seconds < 60
+    alone = improve(instance, greedy_edge(instance.coordinates), stop=MaxTime(60), agreed=4)
+    assert found.length == alone.length
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_ctrl_c_ends_all_threads_and_keeps_the_best() -> None:
+    instance = instance_of(1000, 3)
+    given = greedy_edge(instance.coordinates)
+    improve(instance_of(10), np.arange(10), stop=MaxIterations(1))  # compile before the signal
+    before = threading.active_count()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    found = improve(instance, given, stop=MaxTime(30), workers=2)
+    timer.join()
+    assert found.interrupted
+    assert threading.active_count() == before
+    assert found.length == tour_length(instance, found.tour) < tour_length(instance, given)
+
+
+def test_an_error_in_a_report_leaves_no_thread() -> None:
+    before = threading.active_count()
+
+    def report(progress: Progress) -> None:
+        if progress.iterations > 500:
+            raise RuntimeError("seen enough")
+
+    with pytest.raises(RuntimeError, match="seen enough"):
+        improve(instance_of(300), np.arange(300), stop=MaxTime(30), workers=3, progress=report)
+    assert threading.active_count() == before
