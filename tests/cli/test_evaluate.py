@@ -111,10 +111,7 @@ def test_many_sets_and_decoders_in_one_command(weights: Path, monkeypatch: pytes
             "--set test20 --decoder greedy,beam-9 --views 3",
             "'beam-9' says all; give it without views",
         ),
-        (
-            "--set test20 --decoder beam --views 0",
-            "views must be a whole number of at least 1 and at most 10,000, got 0",
-        ),
+        ("--set test20 --decoder beam --views 0", "views must be a whole number of at least 1 and at most"),
     ],
 )
 def test_evaluate_refuses(weights: Path, options: str, message: str) -> None:

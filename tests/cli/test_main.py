@@ -149,6 +149,7 @@ def test_a_closed_pipe_gives_no_traceback() -> None:
         "typer.main",
         "georoutenet.errors",
         "georoutenet.cli.solve",
+        "georoutenet.io.datasets",
     ],
 )
 def test_ctrl_c_while_the_command_is_imported(tmp_path: Path, moment: str) -> None:

@@ -19,7 +19,7 @@ from georoutenet.errors import InputError
         ({"precision": "int8"}, "unknown precision 'int8'; allowed: float32, bfloat16"),
         ({"width": 0}, "width must be a whole number of at least 1"),
         ({"width": float("inf")}, "width must be a whole number of at least 1, got inf"),
-        ({"views": "x"}, "views must be a whole number of at least 1, got 'x'"),
+        ({"views": "x"}, "views must be a whole number of at least 1 and at most 10,000, got 'x'"),
         ({"candidates": 0}, "candidates must be"),
         ({"decoder": "beam", "length_weight": -1.0}, "length_weight must be a number >= 0, got -1.0"),
         ({"decoder": "beam", "length_weight": float("nan")}, "length_weight must be a number >= 0"),

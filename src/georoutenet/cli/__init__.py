@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,20 +23,29 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it with status 130 at any time."""
-    # An exception that breaks into an import may be lost or turned into another one. Nothing is open or
-    # half-written yet, so the process can end on the spot.
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    # An exception that breaks into an import may be lost or turned into another one. Until a subcommand
+    # calls begin() nothing is open or half-written, so the process can end on the spot.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
     from georoutenet.cli.commands import run
 
     try:
-        signal.signal(signal.SIGINT, before)
         run()
     except KeyboardInterrupt:
-        _end()
+        _stop()
 
 
-def _end(*_: object) -> None:
-    os.write(2, b"stopped\n")
+def begin() -> None:
+    """From here on Ctrl-C is an exception, and whoever has something to finish does so."""
+    if signal.getsignal(signal.SIGINT) is _stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stop(*_: object) -> None:
+    # Not by sys.exit: Python would kill itself where the signal had come in the midst of an eval.
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        if os.isatty(2):
+            os.write(2, b"\r\x1b[2K\x1b[?25h")  # a spinner may have hidden the cursor
+        os.write(2, b"stopped\n")
     os._exit(130)

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from georoutenet import __version__
+from georoutenet.cli import begin
 from georoutenet.cli.screen import complain, say, show_warning
 from georoutenet.errors import GeoRouteNetError
 
@@ -32,11 +33,13 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand != "solve":  # which begins when it has loaded what it needs
+        begin()
 
 
 def _register_subcommands() -> None:
@@ -90,7 +93,10 @@ def _spare_the_collector() -> None:
 
 
 def run() -> None:
-    """Run the command line; errors a user can cause end with one readable line and status 2 or 1."""
+    """Run the command line; errors a user can cause end with one readable line and status 2 or 1.
+
+    Ctrl-C is raised, whatever the command-line library made of it.
+    """
     _spare_the_collector()
     warnings.showwarning = show_warning
     for stream in (sys.stdout, sys.stderr):
@@ -103,9 +109,8 @@ def run() -> None:
     except GeoRouteNetError as error:
         complain(error)
         sys.exit(1)
-    except (KeyboardInterrupt, typer.Abort):
-        say("stopped", err=True)
-        sys.exit(130)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
     except BrokenPipeError:
         sys.exit(141)
     except OSError as error:  # a full disk, for one

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from georoutenet.cli import begin
 from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
@@ -186,6 +187,7 @@ def _solve(
 
         if options.max_seconds is not None or several:
             warm_up(weights=None, device=options.device)
+        begin()
         shown = replace(options, progress=display.show if console.is_terminal else None)
         for k, result in solve_all([instance for _, instance in instances], shown, single=not several):
             file = instances[k][0]
