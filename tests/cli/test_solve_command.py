@@ -122,7 +122,6 @@ def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["--probabilities"], "name one with --plot"),
         (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
-        (["--workers", "2"], "workers=2: the search of a single instance runs in one thread"),
         (["--decoder", "beam-9", "--views", "2"], "decoder 'beam-9' says all"),
         (["--decoder", "beam-9-improve-1"], "-improve- belongs to evaluate"),
         (["--first", "best"], "unknown first tour 'best'; allowed: auto, network, greedy-edge, curve"),

@@ -38,9 +38,9 @@ def test_the_same_for_the_same_seed_workers_and_kicks(workers: int, options: dic
 
 
 def test_workers_walk_apart() -> None:
-    instance = instance_of(400, 1)
+    instance = instance_of(1000, 1)
     given = greedy_edge(instance.coordinates)
-    tours = [improve(instance, given, stop=MaxIterations(800), workers=k).tour for k in (1, 2)]
+    tours = [improve(instance, given, stop=MaxIterations(500), workers=k).tour for k in (1, 2)]
     assert not np.array_equal(*tours)
 
 

@@ -122,7 +122,6 @@ def test_wrong_options_are_refused_even_where_they_are_not_used(
     [
         ({"start": 20}, r"start must be a city in 0..19, got 20"),
         ({"start": 1, "end": 1}, "same city 1"),
-        ({"workers": 2}, "workers=2: the search of a single instance runs in one thread"),
         ({"first": "curve", "initial_tour": np.arange(20)}, "initial_tour or first='curve', not both"),
     ],
 )

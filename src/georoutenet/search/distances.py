@@ -39,10 +39,7 @@ def rare_distance(rule, x1, y1, x2, y2):
         return floor(abs(dx) + abs(dy) + 0.5)
     if rule == MAX_2D:
         return floor(max(abs(dx), abs(dy)) + 0.5)
-    square = dx * dx + dy * dy
-    if rule == CEIL_2D:
-        return ceil(sqrt(square))
-    exact = sqrt(square / 10.0)
+    exact = sqrt((dx * dx + dy * dy) / 10.0)
     rounded = floor(exact + 0.5)
     return rounded + 1.0 if rounded < exact else rounded
 
@@ -50,12 +47,14 @@ def rare_distance(rule, x1, y1, x2, y2):
 @njit(**PLAIN, forceinline=True)
 def place_distance(rule, x, y, i, j):
     """Distance of two places; whole numbers for TSPLIB's rules."""
-    if rule > EUC_2D:
+    if rule > CEIL_2D:
         return rare_distance(rule, x[i], y[i], x[j], y[j])
     dx = x[i] - x[j]
     dy = y[i] - y[j]
     exact = sqrt(dx * dx + dy * dy)
-    return exact if rule == EUCLIDEAN else floor(exact + 0.5)
+    if rule == EUCLIDEAN:
+        return exact
+    return floor(exact + 0.5) if rule == EUC_2D else ceil(exact)
 
 
 def _given_distance(rule, x, y, i, j):

@@ -42,11 +42,13 @@ LOG = 1024
 SEGMENT = 50
 """Cities in each of the three segments that a kick puts into another order, at most."""
 
-WALK = 10
-"""Steps along neighbor lists between the edges that a kick changes."""
+WALK = 30
+"""Steps along neighbor lists between the edges that a kick changes. Measured at 1,000 cities, uniform and in
+clusters, 1 s: 10 a little worse, 50 equal."""
 
 LONG = 16
-"""One kick in so many has segments of any length up to a quarter of the tour."""
+"""One kick in so many is of segments in a row, wherever they lead, instead of edges near one another. Longer
+segments, up to a quarter of the tour, were worse on clustered cities: 0.07 instead of 0.05 % after 1 s."""
 
 Search = namedtuple(
     "Search",

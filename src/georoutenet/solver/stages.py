@@ -169,7 +169,7 @@ class Group:
         check_memory(self.n, decoding, str(policy.device))
         self.policy = policy
         if device == "cpu" or options.improve:
-            _load_compiled(self.ends, self.n, self._by_matrix)
+            _load_compiled(self.ends, self.instances)
         self.timings["load"] = (now() - began) / self.count
         return decoding if self._affordable(decoding) else None
 
@@ -254,7 +254,7 @@ class Group:
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
             if self._has_room(shared):
-                _load_compiled(self.ends, self.n, self._by_matrix)
+                _load_compiled(self.ends, [instance])
                 neighbors = self._neighbors(instance, shared)
                 offset = shared + now() - began
                 found = improve(
@@ -352,7 +352,7 @@ def warm_up(weights: str | Path | None = "georoutenet", *, device: str = "auto")
     Where ``solve`` has never run, the code is compiled, which may take a minute. ``weights=None`` leaves the
     weights out.
     """
-    _load_compiled(Ends(1), 1)
+    _load_compiled(Ends(1), [])
     place = choose_device(device)
     if place.type == "cpu":
         from georoutenet.decode import compile_decoders
@@ -366,8 +366,10 @@ def _numba_import() -> float:
     return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
-def _load_compiled(ends: Ends, n: int, matrix: bool = False) -> None:
+def _load_compiled(ends: Ends, instances: list[Instance]) -> None:
     watch_compiler()
-    from georoutenet.search.local_search import WHOLE, compile_kernels
+    from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
 
-    compile_kernels(path=ends.is_path, large=n > WHOLE, matrix=matrix)
+    kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False)}
+    for large, table in kinds:
+        compile_kernels(path=ends.is_path, large=large, matrix=table)

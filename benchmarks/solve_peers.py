@@ -1,0 +1,134 @@
+"""The search beside fast-tsp and LKH at the same CPU time, one thread each, in turns: instance by instance.
+
+    python benchmarks/solve_peers.py tsplib --seconds 1 --solvers ours fast-tsp
+    python benchmarks/solve_peers.py uniform --n 1000 --count 5 --first-seed 9100 --seconds 1
+
+``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities (rules as published); ``uniform``: seeds that
+nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is given the
+wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which are appended
+to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from georoutenet import Instance, gap, load_tsplib, tour_length
+from georoutenet.io.tsplib import tsplib_folder
+from georoutenet.problem.generate import uniform
+from georoutenet.problem.tour import Tour
+from georoutenet.search import greedy_edge, improve
+from georoutenet.search.neighbors import spatial_points
+from georoutenet.stop import Budget, Progress
+
+RESULTS = Path(__file__).parent / "results" / "solve_peers.csv"
+COLUMNS = "solver,instance,n,seed,length,reference,gap_percent,cpu_s,limit_s,commit,date,hardware,command"
+
+
+class CpuTime:
+    def __init__(self, seconds: float) -> None:
+        self.until = time.process_time() + seconds
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=self.until - time.process_time())
+
+
+def ours(instance: Instance, seconds: float, seed: int) -> Tour:
+    stop = CpuTime(seconds)
+    return improve(instance, greedy_edge(spatial_points(instance)), stop=stop, seed=seed).tour
+
+
+def fast_tsp(instance: Instance, seconds: float, seed: int) -> Tour:
+    from fast_tsp import find_tour
+
+    began, started = time.process_time(), time.perf_counter()
+    while time.perf_counter() - started < 0.2:
+        pass
+    share = (time.process_time() - began) / (time.perf_counter() - started)
+    distances = instance.distance_matrix()
+    if not instance.is_integer or distances.max() > 65_535:
+        distances = np.rint(distances * (65_535 / distances.max()))
+    return np.asarray(find_tour(distances.astype(np.uint16), seconds / share, max_threads=1))
+
+
+def lkh(instance: Instance, seconds: float, seed: int) -> Tour:
+    from elkai._elkai import solve_problem
+
+    from georoutenet.io.tsplib_format import format_tsp
+
+    text = format_tsp(instance, scale=None if instance.is_integer else 1_000_000)
+    settings = f"RUNS = 10000\nSEED = {seed + 1}\nTOTAL_TIME_LIMIT = {seconds}\nPROBLEM_FILE = :stdin:\n"
+    return np.asarray(solve_problem(settings, text), dtype=np.int64) - 1
+
+
+SOLVERS = {"ours": ours, "fast-tsp": fast_tsp, "lkh": lkh}
+
+
+def instances(options: argparse.Namespace) -> Iterator[Instance]:
+    if options.set == "uniform":
+        for seed in range(options.first_seed, options.first_seed + options.count):
+            yield Instance(uniform(1, options.n, seed)[0], name=f"uniform{options.n}-{seed}")
+        return
+    folder = tsplib_folder()
+    assert folder is not None, "TSPLIB is not here"
+    for file in sorted(folder.glob("*.tsp")):
+        instance = load_tsplib(file.stem)
+        if options.least <= instance.n <= options.most and instance.optimum is not None:
+            yield instance
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("set", choices=("tsplib", "uniform"))
+    parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=["ours", "fast-tsp"])
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--least", type=int, default=301)
+    parser.add_argument("--most", type=int, default=1100)
+    parser.add_argument("--n", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=9100)
+    options = parser.parse_args()
+    ours(Instance(uniform(1, 100, 1)[0]), 0.1, 0)  # compiled code
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    about = (commit.stdout.strip(), datetime.date.today().isoformat(), "2 cores, CPU", " ".join(sys.argv[1:]))
+    rows: list[tuple[object, ...]] = []
+    for instance in instances(options):
+        found = []
+        for seed in range(options.seeds):
+            for name in options.solvers:
+                began = time.process_time()
+                tour = SOLVERS[name](instance, options.seconds, seed)
+                found.append((name, seed, tour_length(instance, tour), time.process_time() - began))
+        reference = instance.optimum or min(length for *_, length, _ in found)
+        for name, seed, length, cpu in found:
+            row = (name, instance.name, instance.n, seed, length, reference)
+            rows.append((*row, round(gap(length, reference), 5), round(cpu, 2), options.seconds, *about))
+        print(instance.name, [(row[0], row[6]) for row in rows[-len(found) :]], flush=True)
+    for name in options.solvers:
+        gaps = [float(row[6]) for row in rows if row[0] == name]  # type: ignore[arg-type]
+        cpu = statistics.fmean(float(row[7]) for row in rows if row[0] == name)  # type: ignore[arg-type]
+        print(f"{name:<10} mean {statistics.fmean(gaps):.4f} %, worst {max(gaps):.4f}, {cpu:.2f} s, at reference "
+              f"{sum(value <= 0 for value in gaps)} of {len(gaps)}")  # fmt: skip
+    new = not RESULTS.exists()
+    with open(RESULTS, "a", newline="") as file:
+        writer = csv.writer(file)
+        if new:
+            writer.writerow(COLUMNS.split(","))
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
