@@ -3,10 +3,11 @@
     python benchmarks/solve_peers.py tsplib --seconds 1 --solvers ours fast-tsp
     python benchmarks/solve_peers.py uniform --n 1000 --count 5 --first-seed 9100 --seconds 1
 
-``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities (rules as published); ``uniform``: seeds that
-nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is given the
-wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which are appended
-to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the reference.
+``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities (rules as published); ``uniform``: seeds
+that nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is given
+the wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which are
+appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the
+reference.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def main() -> None:
     for name in options.solvers:
         gaps = [float(row[6]) for row in rows if row[0] == name]  # type: ignore[arg-type]
         cpu = statistics.fmean(float(row[7]) for row in rows if row[0] == name)  # type: ignore[arg-type]
-        print(f"{name:<10} mean {statistics.fmean(gaps):.4f} %, worst {max(gaps):.4f}, {cpu:.2f} s, at reference "
-              f"{sum(value <= 0 for value in gaps)} of {len(gaps)}")  # fmt: skip
+        best = f"at reference {sum(value <= 0 for value in gaps)} of {len(gaps)}"
+        print(f"{name:<10} mean {statistics.fmean(gaps):.4f} %, worst {max(gaps):.4f}, {cpu:.2f} s, {best}")
     new = not RESULTS.exists()
     with open(RESULTS, "a", newline="") as file:
         writer = csv.writer(file)
