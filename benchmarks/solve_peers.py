@@ -3,10 +3,10 @@
     python benchmarks/solve_peers.py tsplib --seconds 1 --solvers ours fast-tsp
     python benchmarks/solve_peers.py uniform --n 1000 --count 5 --first-seed 9100 --seconds 1
 
-``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities (rules as published); ``uniform``: seeds
-that nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is given
-the wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which are
-appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the
+``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities, rules as published; ``uniform``: seeds
+that nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is
+given the wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which
+are appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the
 reference.
 """
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.jit import njit
 from georoutenet.search.neighbors import nearest_in_matrix, nearest_neighbors, power_of_two_scale
 
 Points = NDArray[np.float64]

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from georoutenet.jit import njit
 
 SMALLEST = 8
 """Windows of fewer cities are left to the next sweep."""
