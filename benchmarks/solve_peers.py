@@ -6,8 +6,8 @@
 ``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities, rules as published; ``uniform``: seeds
 that nothing was tuned on. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is
 given the wall-clock time that the CPU time takes at the moment; what each really took is in the rows, which
-are appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the
-reference.
+are appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is
+the reference.
 """
 
 from __future__ import annotations
