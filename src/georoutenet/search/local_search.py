@@ -359,8 +359,9 @@ def best_tour(state: Any) -> NDArray[np.int32]:
 
 def uses_table(instance: Instance) -> bool:
     """Whether the kernels look distances up: given ones, and those on the globe, slow to compute."""
-    is_on_the_globe = instance.rule is DistanceRule.GEO
-    return instance.matrix is not None or (is_on_the_globe and instance.n <= min(TABLE, WHOLE))
+    return instance.matrix is not None or (
+        instance.rule is DistanceRule.GEO and instance.n <= min(TABLE, WHOLE)
+    )
 
 
 def kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], NDArray[np.float64], float]:
