@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo test test-slow format clean
+.PHONY: demo test test-slow torture format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -24,6 +24,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -n auto -m slow
+
+# Hostile inputs, seeded and counted: a minute for each kind of attack.
+torture: $(STAMP)
+	$(BIN)/python -m research.torture
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -96,6 +96,8 @@ WRONG = [
     ({"workers": "x"}, "workers must be a whole number of at least 1, got 'x'"),
     ({"workers": 0}, "workers must be"),
     ({"improve": "no"}, "improve must be True or False, got 'no'"),
+    ({"first": np.ones(2)}, "unknown first tour array"),
+    ({"decoder": np.ones(2)}, "unknown decoder array"),
     ({"improve": np.ones(2)}, "improve must be True or False, got array"),
     ({"closed": None}, "closed must be True or False, got None"),
     ({"progress": 3}, "progress must be a function"),

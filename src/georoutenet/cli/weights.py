@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.screen import say
+
 
 def register(app: typer.Typer) -> None:
     app.command("weights")(weights)
@@ -29,4 +31,4 @@ def weights(
     for packaged, path in found.items():
         config, card = read_card(path)
         size = path.stat().st_size / 1e6
-        typer.echo(f"{packaged}  {config.encoder}, {size:.1f} MB  {card.get('description', '')}")
+        say(f"{packaged}  {config.encoder}, {size:.1f} MB  {card.get('description', '')}")

@@ -114,7 +114,7 @@ class SolveOptions:
             )
 
     def _check_first(self) -> None:
-        if self.first not in FIRST:
+        if not isinstance(self.first, str) or self.first not in FIRST:
             raise InputError(f"unknown first tour {self.first!r}; allowed: {', '.join(FIRST)}")
         for name in ("decoder", "beam_width", "views"):
             if self.first in ("greedy-edge", "curve") and getattr(self, name) is not None:
@@ -123,8 +123,10 @@ class SolveOptions:
     @property
     def decoding(self) -> Decoding | None:
         """What the caller said in full; None where only a decoder's name was given, or nothing."""
-        if self.decoder is None or isinstance(self.decoder, Decoding) or self.decoder in DECODERS:
-            return self.decoder if isinstance(self.decoder, Decoding) else None
+        if self.decoder is None or isinstance(self.decoder, Decoding):
+            return self.decoder
+        if isinstance(self.decoder, str) and self.decoder in DECODERS:
+            return None
         if isinstance(self.decoder, str) and "-improve-" in self.decoder:
             raise InputError(
                 f"decoder {self.decoder!r}: -improve- belongs to evaluate; "
