@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
 from georoutenet.problem.matrix import checked_matrix
+from georoutenet.problem.sketch import sketch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Float = NDArray[np.float64]
+
+WIDEST = 1e153
+"""How far apart two cities may be: searches square distances."""
 
 
 class DistanceRule(StrEnum):
@@ -97,8 +102,10 @@ _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
 
 
 def _checked_coordinates(values: ArrayLike) -> Float:
+    given = given_array(values, "coordinates", "(n, 2)")
+    refuse_other_than_numbers(values, given, "coordinates")
     try:
-        coordinates = np.array(values, dtype=np.float64, copy=True)
+        coordinates = np.array(given, dtype=np.float64, copy=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"coordinates must be an array of numbers of shape (n, 2): {error}") from None
     if coordinates.size == 0:
@@ -155,9 +162,27 @@ class Instance:
     """Latitude and longitude in degrees, when ``coordinates`` are their projection to kilometers."""
     matrix: Float | None = field(default=None, repr=False)
     """The distances ``(n, n)``, symmetric, with a zero diagonal, if they were given."""
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
+    """What else is known of each city, by name; files of a tour hold it. No distance depends on it."""
+    id_column: str | None = field(default=None, repr=False)
+    """The name in ``columns`` of what the cities are called; ``start`` and ``end`` may then be such an id."""
     is_integer: bool = field(init=False)
     """Whether all distances are whole numbers: under TSPLIB's rules, and with a matrix of integers."""
     has_coordinates: bool = field(init=False)
+
+    if TYPE_CHECKING:  # the same, but for what is converted
+
+        def __init__(
+            self,
+            coordinates: ArrayLike | None = None,
+            name: str = "instance",
+            rule: DistanceRule | str | None = None,
+            optimum: float | None = None,
+            latlon: ArrayLike | None = None,
+            matrix: ArrayLike | None = None,
+            columns: Mapping[str, Sequence[Any]] = ...,
+            id_column: str | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         def store(name: str, value: object) -> None:
@@ -178,6 +203,11 @@ class Instance:
             store("is_integer", whole)
             if self.has_coordinates and len(self.coordinates) != len(matrix):
                 raise InputError(f"coordinates have {len(self.coordinates)} rows for {len(matrix)} cities")
+        elif _diameter_bound(self.coordinates) > WIDEST:
+            raise InputError(
+                f"coordinates are too far apart, by up to {_diameter_bound(self.coordinates):g}; allowed: "
+                f"{WIDEST:g}, beyond which squares of distances overflow 64-bit floats"
+            )
         # Above 2^53 a float no longer holds every integer, and 64-bit sums could wrap around.
         elif self.is_integer and _diameter_bound(self.coordinates) * self.n >= 2.0**53:
             raise InputError(f"coordinates are too far apart for the integer rule {self.rule.value}")
@@ -188,6 +218,13 @@ class Instance:
             store("latlon", latlon)
         if self.optimum is not None and not (np.isfinite(self.optimum) and self.optimum >= 0):
             raise InputError(f"optimum must be a finite length >= 0, got {self.optimum}")
+        store("columns", {str(name): tuple(values) for name, values in self.columns.items()})
+        for name, values in self.columns.items():
+            if len(values) != self.n:
+                raise InputError(f"the column {name!r} has {len(values)} rows for {self.n} cities")
+        if self.id_column is not None and self.id_column not in self.columns:
+            known = ", ".join(self.columns) or "none"
+            raise InputError(f"there is no column {self.id_column!r} of ids; columns: {known}")
 
     def _check_rule(self) -> None:
         fits = DistanceRule.EUCLIDEAN if self.matrix is None else DistanceRule.EXPLICIT
@@ -223,8 +260,30 @@ class Instance:
     def __len__(self) -> int:
         return self.n
 
+    @property
+    def ids(self) -> tuple[Any, ...] | None:
+        """What the cities are called, where they have a column of ids."""
+        return None if self.id_column is None else tuple(self.columns[self.id_column])
+
+    def city(self, name: int | str) -> int:
+        """The position of a city: that of an id where ``name`` is a string, else ``name`` itself."""
+        if not isinstance(name, str):
+            return name
+        if self.ids is None:
+            raise InputError(f"no city is called {name!r}: they have no ids, only positions 0..{self.n - 1}")
+        found = [k for k, each in enumerate(self.ids) if str(each) == name]
+        if len(found) != 1:
+            many = f"cities {found[0]} and {found[1]} both have" if found else "no city has"
+            given = ", ".join(map(str, self.ids[:3])) + (", ..." if self.n > 3 else "")
+            raise InputError(f"{many} the {self.id_column} {name!r}; given: {given}")
+        return found[0]
+
     def __repr__(self) -> str:
         return f"Instance({self.name!r}, n={self.n}, rule={self.rule.value})"
+
+    def _repr_html_(self) -> str:
+        """A picture of the cities in a notebook."""
+        return sketch(repr(self), self.coordinates if self.has_coordinates else None)
 
     @property
     def unit(self) -> str | None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.problem.arrays import given_array
 
 Float = NDArray[np.float64]
 
@@ -38,10 +39,7 @@ def checked_matrix(values: ArrayLike) -> tuple[Float, bool]:
 
 def directed_matrix(values: ArrayLike) -> tuple[Float, bool]:
     """``checked_matrix``, writable, for distances that may differ by direction."""
-    try:
-        given = np.asarray(values)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"a matrix must be an array of numbers of shape (n, n): {error}") from None
+    given = given_array(values, "a matrix", "(n, n)")
     if given.size == 0:
         raise InputError("an instance needs at least one city, got none")
     if given.ndim != 2 or given.shape[0] != given.shape[1]:

@@ -1,0 +1,49 @@
+"""A small picture for notebooks: HTML with the cities as SVG, made without a drawing library."""
+
+from __future__ import annotations
+
+import html
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST = 20_000
+"""Cities at most; the picture stays in the notebook's file."""
+_SIDE, _MARGIN = 360.0, 6.0
+
+
+def sketch(
+    caption: str,
+    coordinates: NDArray[np.float64] | None,
+    tour: NDArray[np.int64] | None = None,
+    *,
+    closed: bool = True,
+) -> str:
+    """The caption and below it the cities, with the tour where there is one; its first city is larger."""
+    text = f"<div><code>{html.escape(caption)}</code></div>"
+    if coordinates is None or len(coordinates) > LARGEST:
+        return text
+    shifted = coordinates - coordinates.min(axis=0)
+    span = shifted.max()
+    points = shifted * (_SIDE / span if span > 0 else 0.0) + _MARGIN
+    width, height = points.max(axis=0) + _MARGIN
+    points[:, 1] = height - points[:, 1]  # north is up
+    drawn = [_path(points, tour, closed)] if tour is not None else []
+    radius = max(0.6, min(2.5, 60.0 / len(points) ** 0.5))
+    # A line of no length with round ends is a dot: one element for all of them.
+    dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
+    drawn.append(
+        f'<path d="{dots}" stroke="#c8102e" stroke-width="{2 * radius:.1f}" stroke-linecap="round"/>'
+    )
+    if tour is not None:
+        x, y = points[tour[0]]
+        drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{1.8 * radius:.1f}" fill="#c8102e"/>')
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}"'
+    # White behind it: a notebook may be dark.
+    style = 'style="background:white" fill="none"'
+    return f'{text}<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(drawn)}</svg>'
+
+
+def _path(points: NDArray[np.float64], tour: NDArray[np.int64], closed: bool) -> str:
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points[tour])
+    return f'<path d="M{line}{"Z" if closed else ""}" stroke="#1f4e79" stroke-width="1.2"/>'
