@@ -17,6 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
 
+# Where each name is. Type checkers read the imports below and the list `__all__`; a test compares the three.
 _EXPORTS = {
     "AnyOf": "stop",
     "Asymmetric": "problem.asymmetric",
@@ -45,7 +46,34 @@ _EXPORTS = {
     "write_tour": "io.files",
 }
 
-__all__ = ["__version__", *_EXPORTS]
+__all__ = [
+    "AnyOf",
+    "Asymmetric",
+    "Decoding",
+    "DistanceRule",
+    "Gap",
+    "GeoRouteNetError",
+    "InputError",
+    "Instance",
+    "MaxIterations",
+    "MaxTime",
+    "NoImprovement",
+    "Result",
+    "__version__",
+    "canonical",
+    "gap",
+    "load_policy",
+    "load_tsplib",
+    "read_instance",
+    "read_tour",
+    "show_versions",
+    "solve",
+    "solve_many",
+    "tour_length",
+    "warm_up",
+    "write_instance",
+    "write_tour",
+]
 
 if TYPE_CHECKING:
     from georoutenet.decode.decoding import Decoding

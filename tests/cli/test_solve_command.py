@@ -114,9 +114,12 @@ def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("arguments", "message"),
     [
         (["--decoder", "bean"], "unknown decoder 'bean'; allowed: greedy, sample, beam"),
-        (["--output", "tour.xml"], "allowed: .tour, .csv, .json, .geojson"),
+        (["--output", "tour.xml"], "allowed: .tour, .csv, .json, .geojson, .gpx"),
         (["--plot", "tour.gif"], "allowed: .png, .svg, .pdf"),
         (["--output", "tour.geojson"], "GeoJSON needs latitudes and longitudes"),
+        (["--output", "tour.gpx"], "GPX needs latitudes and longitudes"),
+        (["--start", "K7"], "no city is called 'K7': they have no ids, only positions 0..19"),
+        (["--id-column", "customer"], "there is no column 'customer' of ids; columns: none"),
         (["cities30.csv", "--output", "tour.csv"], "several files need {name}"),
         (["--start", "99"], "cities20.csv: start must be a city in 0..19, got 99"),
         (["--device", "tpu"], "unknown device 'tpu'"),
@@ -202,3 +205,55 @@ def test_ctrl_c_keeps_the_best_tour(folder: Path) -> None:
     assert "Traceback" not in errors
     assert "cities30" in output
     assert read_tour(folder / "cities30.tour", 30).shape == (30,)
+
+
+CUSTOMERS = "customer_id,name,lat,lon\n" + "".join(
+    f"{k + 1},Caf\u00e9 {k + 1},{48 + k % 7 / 10},{11 + k * k % 11 / 10}\n" for k in range(12)
+)
+
+
+def test_customers_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("customers.csv").write_text(CUSTOMERS, encoding="utf-8")
+
+    def visited(*arguments: str) -> list[str]:
+        output = run_here("customers.csv", "--no-improve", *arguments).stdout
+        return re.findall(r"visits: (.*)", output)[0].split(", ")
+
+    assert sorted(visited(), key=int) == [str(k) for k in range(1, 13)]
+    ends = ["--id-column", "name", "--start", "Caf\u00e9 3", "--end", "Caf\u00e9 12", "--open"]
+    order = visited(*ends)
+    assert (order[0], order[-1]) == ("Caf\u00e9 3", "Caf\u00e9 12")
+    assert visited("--id-column", "customer_id", "--start", "5")[0] == "5"
+    # A number is a position unless the column is named, and who may mean an id is told so.
+    done = run_here("customers.csv", "--no-improve", "--start", "5")
+    assert "visits: 6, " in done.stdout
+    assert "--start 5 counts from 0, which is the customer_id 6; --id-column customer_id" in done.stderr
+    failed = run_here("customers.csv", "--id-column", "customer_id", "--start", "0", status=1)
+    assert "no city has the customer_id '0'; given: 1, 2, 3, ..." in failed.stderr
+
+
+@pytest.mark.parametrize("extension", ["csv", "json", "geojson", "gpx"])
+def test_columns_go_to_the_output(extension: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("customers.csv").write_bytes(CUSTOMERS.replace(",", ";").replace(".", ",").encode("cp1252"))
+    done = run_here("customers.csv", "--no-improve", "--output", f"route.{extension}")
+    assert "read as Windows-1252" in done.stderr
+    assert "visits:" not in done.stdout
+    text = Path(f"route.{extension}").read_text(encoding="utf-8-sig")
+    for k in range(1, 13):
+        assert re.search(rf"Caf(\u00e9|\\u00e9) {k}\b", text)
+    if extension != "gpx":
+        again = run_here(f"route.{extension}", "--no-improve", "--json")
+        (content,) = json.loads(again.stdout)["results"]
+        assert {visit["name"] for visit in content["visits"]} == {f"Caf\u00e9 {k}" for k in range(1, 13)}
+
+
+def test_the_order_of_a_long_tour_is_shortened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    np.save("many.npy", np.random.default_rng(3).random((200, 2)))
+    order = re.findall(r"visits: (.*)", run_here("many.npy", "--no-improve", "--first", "curve").stdout)[0]
+    left_out = int(re.findall(r"\.\.\. \((\d+) more", order)[0])
+    shown = re.findall(r"(?:^|, )(\d+)(?=,|$)", order)
+    assert len(shown) + left_out == 200
+    assert len(shown) < 60

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.io.export import cut_at_antimeridian, format_geojson, latitude_longitude
+from georoutenet.io.export import cut_at_antimeridian, format_geojson, format_gpx, latitude_longitude
 from georoutenet.problem.instance import Instance
 
 
@@ -81,3 +82,37 @@ def test_longitudes_beyond_180_degrees_are_brought_back() -> None:
         [[170.0, 0.0], [180.0, 0.0]],
         [[-180.0, 0.0], [-170.0, 0.0]],
     ]
+
+
+def test_points_have_the_columns_as_properties() -> None:
+    cities = Instance(
+        np.eye(2), latlon=[[0, 1], [2, 3]], columns={"name": ["a", "b"], "lon": ["x", "y"], "n": [1, np.nan]}
+    )
+    content = json.loads(format_geojson(np.array([1, 0]), cities))
+    found = [point["properties"] for point in content["features"][1:]]
+    assert found == [
+        {"position": 0, "city": 1, "name": "b", "given_lon": "y", "n": None},
+        {"position": 1, "city": 0, "name": "a", "given_lon": "x", "n": 1},
+    ]
+
+
+def test_gpx() -> None:
+    cities = Instance(
+        np.eye(3, 2),
+        name="a & b",
+        latlon=[[1, 2], [3, 190], [5, 6]],
+        columns={"id": ["A<", "B\0", "C"], "note": ["x", "", None]},
+        id_column="id",
+    )
+    space = "{http://www.topografix.com/GPX/1/1}"
+    for closed in (True, False):
+        root = ElementTree.fromstring(format_gpx(np.array([2, 0, 1]), cities, closed=closed))
+        assert (root.tag, root.get("version")) == (f"{space}gpx", "1.1")
+        assert root.findtext(f"{space}rte/{space}name") == "a & b"
+        points = root.findall(f"{space}rte/{space}rtept")
+        places = [(float(point.get("lat", "")), float(point.get("lon", ""))) for point in points]
+        assert places == [(5, 6), (1, 2), (3, -170)] + [(5, 6)] * closed
+        assert [point.findtext(f"{space}name") for point in points][:3] == ["C", "A<", "B"]
+        assert [point.findtext(f"{space}desc") for point in points][:3] == [None, "note: x", None]
+    with pytest.raises(InputError, match="GPX needs latitudes and longitudes"):
+        format_gpx(np.array([0]), Instance([[0, 0]]))

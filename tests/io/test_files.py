@@ -83,13 +83,15 @@ def test_ways_to_write_the_same_table(text: str) -> None:
         ("0,1\n# c\n\n2,abc\n", "t:4: expected a number, got 'abc'"),
         ("0,1\n2,1_0\n", "t:2: expected a number, got '1_0'"),
         ("0,1\n2,\n", "t:2: expected a number, got ''"),
-        ("0;1\n2,5;3\n", "t:2: expected a number, got '2,5'; decimals are written with a point"),
+        ('0,1\n"2,5",3\n', "t:2: expected a number, got '2,5'; decimals are written with a point"),
+        ("0;1\n1.234,5;3\n", "t:2: expected a number, got '1.234,5'; thousands are not separated"),
+        ("0;1.5\n2;3\n2,5;3\n", "t:3: decimals are written with a comma or with a point, not both"),
         ("0,1\nnan,2\n", "t:2: coordinates must be finite, got nan"),
         ("0,1\n2,1e999\n", "t:2: coordinates must be finite"),
         ("a,b\n1,2\n", "t:1: the header must name x,y or lat,lon"),
         ("x,lat\n1,2\n", "t:1: the header must name"),
         ("x,x,y\n1,2,3\n", "t:1: the header must name"),
-        ("x,y,lat,lon\n1,2,3,4\n", "t:1: the header must name .* exactly once"),
+        ("x,y,x,lat\n1,2,3,4\n", "t:1: the header must name .* exactly once"),
         ('name,x,y\n"open,1,2\n', "t:2: unexpected end of data"),
         ("lat,lon\n1,2\n91,0\n", r"t:3: latitude must be in -90\.\.90 .* got 91\.0, 0\.0"),
         ("lon,lat\n361,0\n", r"t:2: .*longitude in -180\.\.360, got 0\.0, 361\.0"),
@@ -195,7 +197,7 @@ def test_standard_input_with_a_name_column_is_a_table(monkeypatch: pytest.Monkey
         (
             "a.xyz",
             b"1,2",
-            r"unknown extension for cities; allowed: \.tsp, \.csv, \.txt, \.npy, \.json \(each may",
+            r"allowed: \.tsp, \.csv, \.tsv, \.txt, \.npy, \.json, \.geojson \(each may",
         ),
         ("a", b"1,2", "unknown extension"),
         ("a.gz", b"1,2", "unknown extension"),
@@ -205,8 +207,8 @@ def test_standard_input_with_a_name_column_is_a_table(monkeypatch: pytest.Monkey
         ("a.csv.gz", b"1,2\n", "broken gzip"),
         ("a.csv.gz", gzip.compress(b"1,2\n" * 99, mtime=0)[:-9], "broken gzip"),
         ("a.csv.gz", gzip.compress(b"1,2\n" * 99, mtime=0)[:12] + b"\xff" * 30, "broken gzip"),
-        ("a.csv", b"1,2\n3,\xff\n", r"a\.csv:2: not UTF-8"),
-        ("a.csv", "1,2\n".encode("utf-16"), "not UTF-8"),
+        ("a.csv", b"1,2\n3,\x81\n", r"a\.csv:2: not text in UTF-8 or Windows-1252"),
+        ("a.json", b'[{"x": 1, "y": 2, "name": "\xe4"}]', "not UTF-8"),
         ("a.tsp", TSP.replace("2.5", "\xe4").encode("latin-1"), r"a\.tsp:7: expected a number"),
         ("a.npy", b"1,2\n", "not a NumPy"),
         ("a.npy", npy(np.array(POINTS))[:20], "not a NumPy"),
@@ -311,6 +313,11 @@ def test_what_is_written(tmp_path: Path) -> None:
         "length": 8,
         "closed": False,
         "tour": [2, 0, 1],
+        "visits": [
+            {"position": 0, "city": 2, "x": 3.0, "y": 0.0},
+            {"position": 1, "city": 0, "x": 0.0, "y": 0.0},
+            {"position": 2, "city": 1, "x": 3.0, "y": 4.0},
+        ],
     }
     write_tour(tmp_path / "a.csv", [2, 0, 1], instance)
     assert (tmp_path / "a.csv").read_text() == "position,city,x,y\n0,2,3.0,0.0\n1,0,0.0,0.0\n2,1,3.0,4.0\n"
@@ -370,7 +377,7 @@ def test_nothing_is_written_for_bad_arguments(tmp_path: Path) -> None:
     instance = Instance([[0, 0], [1, 1]])
     with pytest.raises(InputError, match="2 times"):
         write_tour(tmp_path / "a.tour", [0, 0], instance)
-    with pytest.raises(InputError, match=r"allowed: \.tour, \.csv, \.json, \.geojson$"):
+    with pytest.raises(InputError, match=r"allowed: \.tour, \.csv, \.json, \.geojson, \.gpx$"):
         write_tour(tmp_path / "a.tour.gz", [0, 1], instance)
     with pytest.raises(InputError, match=r"allowed: \.tsp, \.csv$"):
         write_instance(tmp_path / "a.npy", instance)

@@ -91,7 +91,7 @@ WRONG = [
     ({"seed": -1}, "seed must be"),
     ({"seed": "a"}, "seed must be a whole number of at least 0, got 'a'"),
     ({"seed": None}, "seed must be"),
-    ({"start": "a"}, "start must be a whole number of at least 0, got 'a'"),
+    ({"start": 0.5}, "start must be a whole number of at least 0, got 0.5"),
     ({"end": -1}, "end must be a whole number of at least 0, got -1"),
     ({"workers": "x"}, "workers must be a whole number of at least 1, got 'x'"),
     ({"workers": 0}, "workers must be"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from georoutenet.stop import Progress as Steps
 
 
+SHOWN = 50
+"""Cities whose order is printed in full."""
+
+
 def _option(name: str, *flags: str) -> Any:
     """An option of ``solve``, with the help that Python shows."""
     return typer.Option(*flags, help=HELP[name])
@@ -40,7 +45,10 @@ def register(app: typer.Typer) -> None:
 
 def solve(
     files: Annotated[
-        list[str], typer.Argument(help="Cities: .tsp, .csv, .txt or .npy (also gzipped), - for stdin.")
+        list[str],
+        typer.Argument(
+            help="Cities: .csv, .tsv, .txt, .json, .geojson, .tsp or .npy (also gzipped), - for stdin."
+        ),
     ],
     matrix: Annotated[
         bool, typer.Option("--matrix", help="The files hold distances: .csv, .txt, .npy or .json.")
@@ -58,7 +66,14 @@ def solve(
         str | None, typer.Option(help="Draw the length over time: .png, .svg or .pdf.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option(help="Write the tour: .tour, .csv, .json or .geojson (from lat,lon).")
+        str | None,
+        typer.Option(help="Write the tour: .csv, .json, .tour, and from lat,lon .geojson or .gpx."),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column by which cities are called, in --start and --end too. Default: id, ..._id, name."
+        ),
     ] = None,
     weights: Annotated[str, _option("weights")] = "georoutenet",
     decoder: Annotated[str | None, _option("decoder")] = None,
@@ -69,8 +84,8 @@ def solve(
     max_seconds: Annotated[float | None, _option("max_seconds")] = None,
     seed: Annotated[int, _option("seed")] = 0,
     device: Annotated[str, _option("device")] = "auto",
-    start: Annotated[int | None, _option("start")] = None,
-    end: Annotated[int | None, _option("end")] = None,
+    start: Annotated[str | None, _option("start")] = None,
+    end: Annotated[str | None, _option("end")] = None,
     open_path: Annotated[
         bool, typer.Option("--open", help="A path: the way back to the first city does not count.")
     ] = False,
@@ -92,13 +107,15 @@ def solve(
         max_seconds=max_seconds,
         seed=seed,
         device=device,
-        start=start,
-        end=end,
+        start=_city(start, id_column),
+        end=_city(end, id_column),
         closed=not open_path,
         workers=workers,
     )
     failed: list[tuple[str, str]] = []
-    instances = _read(files, matrix, max_bytes, targets, failed)
+    instances = _read(files, matrix, id_column, max_bytes, targets, failed)
+    if id_column is None:
+        _mention_positions(instances, {"--start": options.start, "--end": options.end})
     results: list[tuple[str, Result]] = []
     for file, result in _solve(instances, options, failed):
         try:
@@ -112,6 +129,8 @@ def solve(
     elif len(files) == 1:
         for _, result in results:
             _describe(result)
+            if output is None:
+                say(f"visits: {_order(result)}")
     elif results:
         _table(results)
     if any(result.interrupted for _, result in results):
@@ -130,9 +149,29 @@ def _note(text: str) -> None:
     say(f"note: {text}", err=True)
 
 
+def _city(given: str | None, id_column: str | None) -> int | str | None:
+    """An id, or a position where a whole number is given and nothing says that it is an id."""
+    if given is None or id_column is not None:
+        return given
+    return int(given) if re.fullmatch(r"[+-]?[0-9]{1,15}", given) else given
+
+
+def _mention_positions(instances: list[tuple[str, Instance]], ends: dict[str, int | str | None]) -> None:
+    """Say which city a position is where another one has the same number as its id."""
+    for _, instance in instances:
+        for option, city in ends.items():
+            ids = list(map(str, instance.ids or ()))
+            if isinstance(city, int) and 0 <= city < len(ids) and str(city) in ids and ids[city] != str(city):
+                _note(
+                    f"{instance.name}: {option} {city} counts from 0, which is the {instance.id_column} "
+                    f"{ids[city]}; --id-column {instance.id_column} makes it an id"
+                )
+
+
 def _read(
     files: list[str],
     matrix: bool,
+    id_column: str | None,
     max_bytes: int,
     targets: dict[str, str | None],
     failed: list[tuple[str, str]],
@@ -148,9 +187,11 @@ def _read(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GeoRouteNetWarning)
             try:
-                instance = read_instance(file, matrix=matrix, max_bytes=max_bytes)
-                if str(targets["--output"]).lower().endswith(".geojson"):
-                    degrees(instance)  # complains now, not when the work is done
+                instance = read_instance(file, matrix=matrix, id_column=id_column, max_bytes=max_bytes)
+                of_the_earth = {".geojson": "GeoJSON", ".gpx": "GPX"}
+                extension = Path(targets["--output"] or "").suffix.lower()
+                if extension in of_the_earth:
+                    degrees(instance, of_the_earth[extension])  # complains now, not when the work is done
                 if targets["--plot"] is not None:
                     instance.coordinates  # noqa: B018 (likewise)
                 for option, target in targets.items():
@@ -286,6 +327,16 @@ def _describe(result: Result) -> None:
         say(f"first tour: {result.initial_length:.10g} ({result.method})")
     times = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.timings.items())
     say(f"time: {times}")
+
+
+def _order(result: Result) -> str:
+    """The cities in visiting order by their ids, else numbers; the middle of a long tour is left out."""
+    ids = result.instance.ids
+    order = [str(city if ids is None else ids[city]) for city in result.tour.tolist()]
+    if len(order) > SHOWN:
+        left_out = f"... ({len(order) - SHOWN + 3} more, all with --output or --json) ..."
+        order = [*order[: SHOWN - 6], left_out, *order[-3:]]
+    return ", ".join(" ".join(name.split()) for name in order)
 
 
 def _table(results: list[tuple[str, Result]]) -> None:

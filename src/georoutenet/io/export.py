@@ -1,18 +1,41 @@
-"""A tour for maps: GeoJSON."""
+"""A tour for maps and navigation devices, GeoJSON and GPX, and for spreadsheets."""
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import math
+import re
 from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.io.columns import written_columns
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, tour_length
+
+
+def visits(tour: Tour, instance: Instance) -> list[dict[str, Any]]:
+    """The cities in visiting order, each with its number, its place and the caller's columns."""
+    written = written_columns(instance, tour.tolist())
+    return [dict(zip(written, row, strict=True)) for row in zip(*written.values(), strict=True)]
+
+
+def format_csv(tour: Tour, instance: Instance) -> str:
+    """A tour as a table in visiting order; what is not ASCII has the mark by which Excel knows UTF-8."""
+    written = written_columns(instance, tour.tolist())
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(written)
+    # csv writes floats by repr, so that they are read back as they are.
+    table.writerows(zip(*written.values(), strict=True))
+    text = stream.getvalue()
+    return text if text.isascii() else "\ufeff" + text
 
 
 def format_geojson(tour: Tour, instance: Instance, *, closed: bool = True) -> str:
@@ -20,9 +43,10 @@ def format_geojson(tour: Tour, instance: Instance, *, closed: bool = True) -> st
 
     Needs degrees: cities read as ``lat,lon``, or TSPLIB's GEO. Lengths are in kilometers, and under a matrix
     in its unit. A line across the antimeridian is cut there into several (RFC 7946, section 3.1.9); each leg
-    goes the shorter way around.
+    goes the shorter way around. Points have the caller's columns as properties.
     """
-    places = degrees(instance)[tour][:, ::-1]  # GeoJSON puts the longitude first
+    where = degrees(instance)
+    places = where[tour][:, ::-1]  # GeoJSON puts the longitude first
     line = np.concatenate([places, places[:1]]) if closed or len(places) == 1 else places
     about = {
         "name": instance.name,
@@ -33,17 +57,55 @@ def format_geojson(tour: Tour, instance: Instance, *, closed: bool = True) -> st
     parts = cut_at_antimeridian(line)
     whole = len(parts) == 1
     features = [_feature("LineString" if whole else "MultiLineString", parts[0] if whole else parts, about)]
-    for position, (city, place) in enumerate(zip(tour.tolist(), places.tolist(), strict=True)):
-        features.append(_feature("Point", place, {"position": position, "city": city}))
+    written = written_columns(instance, tour.tolist(), degrees=where)
+    del written["lat"], written["lon"]  # the point says it
+    for place, row in zip(places.tolist(), zip(*written.values(), strict=True), strict=True):
+        features.append(_feature("Point", place, dict(zip(written, row, strict=True))))
     return json.dumps({"type": "FeatureCollection", "features": features}) + "\n"
 
 
-def degrees(instance: Instance) -> NDArray[np.float64]:
+def format_gpx(tour: Tour, instance: Instance, *, closed: bool = True) -> str:
+    """A tour as a GPX 1.1 route for navigation devices: its points in visiting order, back to the first.
+
+    Points are called by their ids, else by their numbers; their other columns are the description.
+    """
+    where = degrees(instance, "GPX").tolist()
+    order = tour.tolist()
+    points = []
+    for city in [*order, order[0]] if closed and len(order) > 1 else order:
+        latitude, longitude = where[city]
+        label = city if instance.ids is None else instance.ids[city]
+        about = [
+            f"{name}: {values[city]}"
+            for name, values in instance.columns.items()
+            if name != instance.id_column and values[city] not in (None, "")
+        ]
+        described = f"<desc>{_xml(', '.join(about))}</desc>" if about else ""
+        points.append(
+            f'<rtept lat="{latitude!r}" lon="{longitude!r}"><name>{_xml(label)}</name>{described}</rtept>'
+        )
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<gpx version="1.1" creator="GeoRouteNet" xmlns="http://www.topografix.com/GPX/1/1">',
+        f"<rte><name>{_xml(instance.name)}</name>",
+        *points,
+        "</rte>",
+        "</gpx>",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _xml(value: object) -> str:
+    """Text without the characters that XML cannot hold."""
+    return escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", str(value)))
+
+
+def degrees(instance: Instance, what: str = "GeoJSON") -> NDArray[np.float64]:
     """Degrees ``(n, 2)``, latitude first, longitudes in -180..180."""
     places = latitude_longitude(instance)
     if places is None:
         raise InputError(
-            "GeoJSON needs latitudes and longitudes: a table with the columns lat,lon, TSPLIB's GEO rule, or "
+            f"{what} needs latitudes and longitudes: a table with the columns lat,lon, TSPLIB's GEO rule, or "
             "Instance(..., latlon=...)"
         )
     outside = np.abs(places[:, 1]) > 180.0

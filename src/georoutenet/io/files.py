@@ -12,15 +12,15 @@ import sys
 from pathlib import PurePath
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError, whole
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.distances import matrix_instance, parse_matrix_json, parse_matrix_table
-from georoutenet.io.export import format_geojson
+from georoutenet.io.export import format_csv, format_geojson, format_gpx, visits
+from georoutenet.io.geojson import parse_places_json
 from georoutenet.io.npy import MAGIC, read_npy
-from georoutenet.io.table import parse_table
+from georoutenet.io.table import decoded_table, parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
 from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded
 from georoutenet.problem.instance import Instance
@@ -28,9 +28,9 @@ from georoutenet.problem.tour import Tour, check_tour, tour_length
 
 PathLike = str | os.PathLike[str]
 
-INSTANCE_EXTENSIONS = (".tsp", ".csv", ".txt", ".npy", ".json")
+INSTANCE_EXTENSIONS = (".tsp", ".csv", ".tsv", ".txt", ".npy", ".json", ".geojson")
 TOUR_EXTENSIONS = (".tour", ".csv", ".json")
-WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson")
+WRITTEN_TOUR_EXTENSIONS = (*TOUR_EXTENSIONS, ".geojson", ".gpx")
 
 _STANDARD_INPUT = "standard input"
 _LOOKS_LIKE_TSPLIB = re.compile(  # blanks of one line only: a search of blank lines takes linear time
@@ -104,12 +104,17 @@ def _parse_npy(data: bytes, source: str, *, matrix: bool) -> NDArray[Any]:
     return read_npy(io.BytesIO(data), len(data), source, matrix=matrix, max_bytes=None)
 
 
-def read_instance(path: PathLike, *, matrix: bool = False, max_bytes: int = MAX_BYTES) -> Instance:
+def read_instance(
+    path: PathLike, *, matrix: bool = False, id_column: str | None = None, max_bytes: int = MAX_BYTES
+) -> Instance:
     """Cities from a file, or from standard input for ``"-"``.
 
-    ``.tsp`` (TSPLIB), ``.csv`` and ``.txt`` (``x,y`` or, with a header, ``lat,lon``), ``.npy`` (an array
-    ``(n, 2)``), each also with ``.gz``. The published optimum is filled in for TSPLIB's own instances. On
-    standard input the content decides. Anything that is not a whole, valid file raises ``InputError``.
+    ``.tsp`` (TSPLIB), ``.csv``, ``.tsv`` and ``.txt`` (``x,y`` or, with a header, ``lat,lon``), ``.json`` and
+    ``.geojson`` (places; see ``georoutenet.io.geojson``), ``.npy`` (an array ``(n, 2)``), each also with
+    ``.gz``. Other columns and properties are kept, and ``id_column`` names the one by which cities are called
+    (by default ``id``, ``..._id`` or ``name``). Tables that are not UTF-8 are read as Windows-1252. The
+    published optimum is filled in for TSPLIB's own instances. On standard input the content decides. Anything
+    that is not a whole, valid file raises ``InputError``.
 
     ``matrix=True`` reads distances instead: ``n`` rows of ``n`` numbers, an array ``(n, n)``, or ``.json``
     (see ``georoutenet.io.distances``). Two rows of two numbers may be either, so the content never decides
@@ -126,8 +131,9 @@ def read_instance(path: PathLike, *, matrix: bool = False, max_bytes: int = MAX_
         source = path
         name, extension = _extension(path, INSTANCE_EXTENSIONS, "cities")
         data = b"" if extension == ".npy" else _read_bytes(path, max_bytes)
-    if extension == ".json" and not matrix:
-        raise InputError(f"{source}: .json holds distances, which are read with matrix=True (--matrix)")
+    if id_column is not None and (matrix or extension in (".npy", ".tsp")):
+        kind = "a matrix" if matrix else f"a {extension} file"
+        raise InputError(f"{source}: there is no column {id_column!r} of ids: {kind} has no columns")
     if extension == ".npy":
         if path == "-":
             array = _parse_npy(data, source, matrix=matrix)
@@ -141,17 +147,22 @@ def read_instance(path: PathLike, *, matrix: bool = False, max_bytes: int = MAX_
             raise InputError(f"{source}: {error}") from None
     if extension == ".tsp":
         return parse_tsp(_decoded_tsplib(data), source, name=name)
-    text = _decoded(data, source)
-    if extension == ".json":
-        return parse_matrix_json(text, source, name=name)
-    return (parse_matrix_table if matrix else parse_table)(text, source, name=name)
+    if extension in (".json", ".geojson"):
+        text = _decoded(data, source)
+        if matrix:
+            return parse_matrix_json(text, source, name=name)
+        return parse_places_json(text, source, name=name, id_column=id_column)
+    text = decoded_table(data, source)
+    if matrix:
+        return parse_matrix_table(text, source, name=name)
+    return parse_table(text, source, name=name, id_column=id_column, tabs=extension == ".tsv")
 
 
 def _looks_like(data: bytes, matrix: bool) -> str:
     """The extension that fits what came from standard input."""
     if data.startswith(MAGIC):
         return ".npy"
-    if matrix and data.lstrip()[:1] in (b"{", b"["):
+    if data.lstrip()[:1] in (b"{", b"["):
         return ".json"
     return ".tsp" if _LOOKS_LIKE_TSPLIB.search(_decoded_tsplib(data)) else ".csv"
 
@@ -215,8 +226,9 @@ def _parse_json_tour(text: str, source: str) -> list[int]:
 
 
 def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: bool = True) -> None:
-    """Write a tour: ``.tour`` (TSPLIB, from 1), ``.csv`` (visiting order), ``.json`` or ``.geojson``.
+    """Write a tour: ``.tour`` (TSPLIB, from 1), ``.csv`` (visiting order), ``.json``, ``.geojson``, ``.gpx``.
 
+    All but the first hold the instance's columns; the last two need latitudes and longitudes.
     ``closed=False`` measures the path without the edge back to its start. The file appears whole or not
     at all.
     """
@@ -229,9 +241,11 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
         comment = f"{kind}length {length} ({instance.rule.value})"
         text = format_tour(cities, name=f"{instance.name}.tour", comment=comment)
     elif extension == ".csv":
-        text = _format_csv_tour(cities, instance)
+        text = format_csv(cities, instance)
     elif extension == ".geojson":
         text = format_geojson(cities, instance, closed=closed)
+    elif extension == ".gpx":
+        text = format_gpx(cities, instance, closed=closed)
     else:
         content = {
             "name": instance.name,
@@ -240,22 +254,11 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
             "length": length,
             "closed": closed,
             "tour": cities.tolist(),
+            "visits": visits(cities, instance),
         }
         text = json.dumps(content) + "\n"
     with atomic_write(path) as file:
         file.write(text)
-
-
-def _format_csv_tour(cities: Tour, instance: Instance) -> str:
-    columns, values = ["position", "city"], [np.arange(len(cities)), cities]
-    if instance.has_coordinates:
-        columns += ["x", "y"]
-        values += list(instance.coordinates[cities].T)
-    if instance.latlon is not None:
-        columns += ["lat", "lon"]
-        values += list(instance.latlon[cities].T)
-    rows = zip(*(column.tolist() for column in values), strict=True)
-    return "\n".join([",".join(columns), *(",".join(map(repr, row)) for row in rows), ""])
 
 
 def write_instance(path: PathLike, instance: Instance, *, scale: float | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,7 +48,7 @@ def check_tour(tour: ArrayLike, n: int) -> Tour:
     return cities.astype(np.int64)
 
 
-def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> Any:
+def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> float:
     """Length of a tour under the instance's rule, Eq. tour_cost: int where distances are whole, else float.
 
     ``closed=False`` leaves out the edge from the last city back to the first.
@@ -58,7 +58,8 @@ def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> 
         return 0 if instance.is_integer else 0.0
     following = np.roll(cities, -1)
     edges = instance.distance(cities, following) if closed else instance.distance(cities[:-1], cities[1:])
-    return edges.sum().item()
+    length: float = edges.sum().item()
+    return length
 
 
 def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64]:
@@ -90,6 +91,12 @@ def tour_lengths(coordinates: ArrayLike, tours: ArrayLike) -> NDArray[np.float64
         np.subtract(visited[..., :1], visited[..., -1:], out=edges[..., :1])
         lengths[part] = np.abs(edges).sum(axis=-1)
     return lengths
+
+
+@overload
+def gap(length: float, reference: float) -> float: ...
+@overload
+def gap(length: ArrayLike, reference: ArrayLike) -> Any: ...
 
 
 def gap(length: ArrayLike, reference: ArrayLike) -> Any:

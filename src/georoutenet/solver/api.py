@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from georoutenet.clock import now
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.io.files import read_instance
+from georoutenet.io.frame import Frame, frame_instance, is_frame
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import check_tour
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
@@ -25,14 +25,17 @@ from georoutenet.solver.stages import Group
 WORTH_THREADS = 200
 """Cities from which on one instance is searched by all cores: smaller ones are solved before threads meet."""
 
-Problem = Instance | ArrayLike | str | os.PathLike[str]
+Problem = Instance | ArrayLike | str | os.PathLike[str] | Frame
 
 
 @takes_options
 def solve(
     problem: Problem, *, initial_tour: ArrayLike | None = None, **options: Unpack[SolveKeywords]
 ) -> Result:
-    """A short, valid tour through ``problem``: coordinates ``(n, 2)``, an ``Instance`` or a file's path.
+    """A short, valid tour through ``problem``: coordinates ``(n, 2)``, an ``Instance``, a file or a frame.
+
+    A file is given by its path. A frame (pandas, polars) has the columns ``x``, ``y`` or ``lat``, ``lon``, or
+    holds points of GeoPandas.
 
     The tour is decoded from the scores of ``weights`` (packaged by name, a file, or a ``Policy``) by
     ``decoder`` (``beam``, ``sample`` or ``greedy``) with ``beam_width`` beams or samples shared by ``views``,
@@ -45,7 +48,8 @@ def solve(
     example ``AnyOf(MaxTime(2), NoImprovement(1000))``. Where time is too short for the network, the first
     tour is constructed without it, and ``Result.notes`` says so. Ctrl-C returns the best tour so far.
 
-    ``start`` and ``end`` fix the first and the last city; ``closed=False`` asks for a path.
+    ``start`` and ``end`` fix the first and the last city, by position or, as a string, by id;
+    ``closed=False`` asks for a path.
     The result is the same for the same seed, machine and options unless a time limit ends the search.
     """
     checked = read_options("solve", options)
@@ -90,9 +94,14 @@ def solve_all(
     instance, and ``workers`` is for it, as in ``solve``.
     """
     cancel = threading.Event()
-    sizes: dict[tuple[int, bool], list[int]] = {}
+    sizes: dict[tuple[object, ...], list[int]] = {}
     for k, instance in enumerate(instances):
-        sizes.setdefault((instance.n, instance.has_coordinates), []).append(k)
+        try:
+            ends = [None if city is None else instance.city(city) for city in (options.start, options.end)]
+        except InputError as error:  # an id that this instance does not have
+            yield k, error
+            continue
+        sizes.setdefault((instance.n, instance.has_coordinates, *ends), []).append(k)
     jobs: list[tuple[int, Group, int]] = []
     for positions in sizes.values():
         try:
@@ -172,9 +181,11 @@ def available_cores() -> int:
 
 
 def as_instance(problem: Problem) -> Instance:
-    """Coordinates, a file's path or an instance as an instance."""
+    """Coordinates, a file's path, a data frame or an instance as an instance."""
     if isinstance(problem, Instance):
         return problem
     if isinstance(problem, (str, os.PathLike)):
         return read_instance(problem)
-    return Instance(np.asarray(problem))
+    if is_frame(problem):
+        return frame_instance(problem)
+    return Instance(cast("ArrayLike", problem))

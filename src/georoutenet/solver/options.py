@@ -67,8 +67,12 @@ class SolveOptions:
     )
     seed: int = field(default=0, metadata={"help": "Of sampling, of random views and of local search."})
     device: str = field(default="auto", metadata={"help": "auto, cpu, cuda or cuda:N."})
-    start: int | None = field(default=None, metadata={"help": "First city, counting from 0."})
-    end: int | None = field(default=None, metadata={"help": "Last city, counting from 0."})
+    start: int | str | None = field(
+        default=None, metadata={"help": "First city: its position, counting from 0, or its id."}
+    )
+    end: int | str | None = field(
+        default=None, metadata={"help": "Last city: its position, counting from 0, or its id."}
+    )
     closed: bool = field(
         default=True, metadata={"help": "A tour, or a path: the way back to the first city does not count."}
     )
@@ -89,7 +93,7 @@ class SolveOptions:
         elif not callable(self.weights):
             raise InputError(f"weights must be a name, a file or a Policy, got {self.weights!r}")
         for name, least in (("beam_width", 1), ("views", 1), ("workers", 1), ("start", 0), ("end", 0)):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and not (least == 0 and isinstance(getattr(self, name), str)):
                 most = MOST_VIEWS if name == "views" else None
                 whole(name, getattr(self, name), least=least, most=most)
         whole("seed", self.seed, least=0)
@@ -161,8 +165,8 @@ class SolveKeywords(TypedDict, total=False):
     stop: Stop | None
     seed: int
     device: str
-    start: int | None
-    end: int | None
+    start: int | str | None
+    end: int | str | None
     closed: bool
     workers: int | None
     progress: Report | None

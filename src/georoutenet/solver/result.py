@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -11,26 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.export import visits
 from georoutenet.io.files import write_tour
+from georoutenet.io.frame import to_frame
 from georoutenet.problem.instance import Instance
+from georoutenet.problem.sketch import sketch
 from georoutenet.problem.tour import Tour, gap
 from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.stop import Progress
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 PathLike = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A tour and how it came about."""
+    """A tour and how it came about. Two results are equal only if they are the same object."""
 
     instance: Instance
     tour: Tour
     """The cities in visiting order, counting from 0."""
-    length: Any
+    length: float
     """Under the instance's own rule: int for TSPLIB's rules, else float; kilometers for ``lat,lon``."""
     closed: bool = True
     """Whether the way back to the first city counts."""
@@ -48,13 +53,28 @@ class Result:
     """What did not go as usual, for example that the time limit left no room for the network."""
     interrupted: bool = False
     """Whether Ctrl-C ended the work; the tour is the best so far."""
-    lower_bound: Any = None
+    lower_bound: float | None = None
     """No closed tour is shorter (Held and Karp's bound); None for paths, above 5,000 cities and without local
     search. ``georoutenet.search.ascent.lower_bound`` finds one up to 20,000 cities."""
     edges: EdgeProbabilities | None = field(default=None, repr=False)
     """What the network said, where it was asked."""
     score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
     """Asks the network, where it was not asked."""
+
+    def __repr__(self) -> str:
+        unit = f" {self.instance.unit}" if self.instance.unit else ""
+        length = self.length if isinstance(self.length, int) else format(self.length, ".8g")
+        parts = [repr(self.instance.name), f"n={self.instance.n}", f"length={length}{unit}"]
+        parts += [] if self.gap is None else [f"gap={self.gap:.3f} %"]
+        parts += [] if self.closed else ["open path"]
+        parts += [f"{self.timings['total']:.2f} s"] if "total" in self.timings else []
+        return f"Result({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """A picture of the tour in a notebook."""
+        instance = self.instance
+        places = instance.coordinates if instance.has_coordinates else None
+        return sketch(repr(self), places, self.tour, closed=self.closed)
 
     @property
     def optimum(self) -> float | None:
@@ -72,15 +92,15 @@ class Result:
         return None if self.lower_bound is None else float(gap(self.length, self.lower_bound))
 
     @property
-    def initial_length(self) -> Any:
+    def initial_length(self) -> float:
         """The length before the local search."""
         return self.history[0].length if self.history else self.length
 
     def plot(self, path: PathLike | None = None, *, probabilities: bool = False) -> Figure:
         """Draw the tour, on request with the network's edge probabilities behind it.
 
-        A network that was not asked for the tour is asked now, which takes about half a second per 1,000
-        cities on a CPU.
+        Notebooks show the figure. A network that was not asked for the tour is asked now, which takes about
+        half a second per 1,000 cities on a CPU.
         """
         from georoutenet.plot import plot_tour
 
@@ -89,12 +109,14 @@ class Result:
             if self.score is None:
                 raise InputError("there are no edge probabilities to draw: the result names no network")
             edges = self.score()
-        return plot_tour(
-            self.instance,
-            self.tour,
-            path,
-            closed=self.closed,
-            edge_probabilities=None if edges is None else (edges.neighbors, edges.probabilities),
+        return shown_by_notebooks(
+            plot_tour(
+                self.instance,
+                self.tour,
+                path,
+                closed=self.closed,
+                edge_probabilities=None if edges is None else (edges.neighbors, edges.probabilities),
+            )
         )
 
     def plot_progress(self, path: PathLike | None = None) -> Figure:
@@ -102,19 +124,32 @@ class Result:
         from georoutenet.plot import plot_progress
 
         instance = self.instance.replaced(optimum=self.optimum)
-        return plot_progress(instance, self.history, path, end=self.timings.get("total"))
+        figure = plot_progress(instance, self.history, path, end=self.timings.get("total"))
+        return shown_by_notebooks(figure)
 
     def save(self, path: PathLike) -> None:
-        """Write the tour as ``.tour``, ``.csv``, ``.geojson`` or ``.json`` (all that is known)."""
+        """Write the tour as ``.tour``, ``.csv``, ``.geojson``, ``.gpx`` or ``.json`` (all that is known)."""
         if os.fspath(path).lower().endswith(".json"):
             with atomic_write(path) as file:
-                file.write(json.dumps(self.to_dict()) + "\n")
+                file.write(json.dumps({**self.to_dict(), "visits": self.visits()}) + "\n")
         else:
             write_tour(path, self.tour, self.instance, closed=self.closed)
 
+    def visits(self) -> list[dict[str, Any]]:
+        """The cities in visiting order: position, number, place and the instance's columns of each."""
+        return visits(self.tour, self.instance)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The visits as a pandas data frame, indexed by the ids where the cities have some.
+
+        ``city`` counts rows of what was given, so ``df.iloc[result.tour]`` is the caller's own frame in this
+        order, with all its types.
+        """
+        return to_frame(self.tour, self.instance)
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything but coordinates and history, ready for JSON."""
-        return {
+        """Everything but coordinates and history, ready for JSON; with ``visits`` where there are columns."""
+        content = {
             "name": self.instance.name,
             "n": self.instance.n,
             "rule": self.instance.rule.value,
@@ -133,3 +168,16 @@ class Result:
             "interrupted": self.interrupted,
             "tour": self.tour.tolist(),
         }
+        return {**content, "visits": self.visits()} if self.instance.columns else content
+
+
+def shown_by_notebooks(figure: Figure) -> Figure:
+    """The figure as one that a notebook draws; matplotlib's own are drawn there only through pyplot."""
+
+    def png() -> bytes:
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", dpi=100, bbox_inches="tight")
+        return stream.getvalue()
+
+    figure._repr_png_ = png  # type: ignore[attr-defined]
+    return figure

@@ -92,7 +92,10 @@ class Group:
     ) -> None:
         self.instances, self.options, self.began = instances, options, began
         self.n, self.count = instances[0].n, len(instances)
-        self.ends = Ends(self.n, start=options.start, end=options.end, closed=options.closed)
+        start, end = (
+            None if each is None else instances[0].city(each) for each in (options.start, options.end)
+        )
+        self.ends = Ends(self.n, start=start, end=end, closed=options.closed)
         self.tours = tours
         self.limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
         self.timings: dict[str, float] = {}
@@ -263,8 +266,8 @@ class Group:
                     neighbors=neighbors,
                     stop=AnyOf(self._search_stop(offset), Cancelled(self.cancel)),
                     seed=options.seed,
-                    start=options.start,
-                    end=options.end,
+                    start=self.ends.start,
+                    end=self.ends.end,
                     closed=options.closed,
                     progress=self._search_report(offset),
                     agreed=AGREED if self.limit is None else 0,

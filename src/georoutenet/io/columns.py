@@ -1,0 +1,203 @@
+"""Tables of cities, whatever they come from: which columns are coordinates, which ids, what else is kept."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.io.geographic import project
+from georoutenet.problem.instance import DistanceRule, Instance
+
+_COORDINATES = {
+    "x": "x",
+    "y": "y",
+    "lat": "lat",
+    "latitude": "lat",
+    "lon": "lon",
+    "lng": "lon",
+    "long": "lon",
+    "longitude": "lon",
+}
+_ALLOWED = "x,y or lat,lon (also latitude, longitude, lng, long)"
+OWN = ("position", "city", "x", "y", "lat", "lon")
+"""Columns of the files that are written here. A caller's column of such a name gets the prefix ``given_``."""
+_PREFIX = "given_"
+_IDS = (r"id", r".*[_ -]id", r"name")
+"""What a column of ids is called, the first that is there."""
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def find_coordinates(names: Sequence[str], where: str) -> tuple[list[int], bool, list[int]]:
+    """Positions of the two columns of coordinates, whether they are degrees, and positions of the others.
+
+    A table that has both kinds is read by its latitudes and longitudes; a warning says so unless it is one
+    that was written here.
+    """
+    lower = [name.strip().lower() for name in names]
+    known = [_COORDINATES.get(name) for name in lower]
+    pairs = [pair for pair in (("lat", "lon"), ("x", "y")) if all(known.count(name) == 1 for name in pair)]
+    if not pairs:
+        given = ", ".join(names)[:80]
+        raise InputError(f"{where}: the header must name {_ALLOWED} exactly once, got {given!r}")
+    if len(pairs) == 2 and not {"position", "city"} <= set(lower):
+        _warn("the table has lat,lon and x,y: x and y are ignored")
+    if "z" in lower:
+        _warn("the column z is ignored: distances are those between the other two coordinates")
+    used = {known.index(name) for pair in pairs for name in pair}
+    others = [k for k in range(len(names)) if k not in used]
+    return [known.index(name) for name in pairs[0]], pairs[0] == ("lat", "lon"), others
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, GeoRouteNetWarning, stacklevel=3)
+
+
+def named_columns(names: Sequence[str], values: Sequence[Sequence[Any]]) -> Columns:
+    """Columns, each under a name of its own; nameless empty ones are left out."""
+    found: dict[str, Sequence[Any]] = {}
+    for k, (name, column) in enumerate(zip(names, values, strict=True), 1):
+        if not name.strip() and not any(column):
+            continue
+        plain = unused = name.strip() or f"column_{k}"
+        count = 2
+        while unused in found:
+            unused, count = f"{plain}_{count}", count + 1
+        found[unused] = column
+    return found
+
+
+def numbers_where_exact(column: Sequence[str]) -> list[Any]:
+    """The fields of a column as numbers if all of them are written as Python writes them, else as they are.
+
+    So ``12`` becomes a number, ``007`` and ``3,50`` stay what they are. Empty fields become None.
+    """
+    for kind in (int, float):
+        try:
+            numbers = [kind(field) if field else None for field in column]
+        except ValueError:
+            continue
+        if any(column) and all(
+            repr(number) == field or not field for number, field in zip(numbers, column, strict=True)
+        ):
+            return numbers
+    return list(column)
+
+
+def to_instance(
+    pairs: Sequence[tuple[float, float]],
+    *,
+    geographic: bool,
+    source: str,
+    where: Callable[[int], str],
+    name: str,
+    columns: Columns,
+    id_column: str | None = None,
+    rule: DistanceRule | None = None,
+) -> Instance:
+    """The instance of a table: pairs ``x, y`` or ``lat, lon``, what else it holds, and which of it are ids.
+
+    ``where`` says for errors where a row stands. Without ``id_column`` a column called ``id``, ``..._id`` or
+    ``name`` is taken, in this order, if it tells all cities apart.
+    """
+    coordinates = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    finite = np.isfinite(coordinates).all(axis=1)
+    if not finite.all():
+        k = int(np.argmin(finite))
+        raise InputError(f"{where(k)}: coordinates must be finite, got {pairs[k][0]}, {pairs[k][1]}")
+    latlon = None
+    if geographic:
+        latitude, longitude = coordinates.T
+        inside = (np.abs(latitude) <= 90) & (longitude >= -180) & (longitude <= 360)
+        if not inside.all():
+            k = int(np.argmin(inside))
+            raise InputError(
+                f"{where(k)}: latitude must be in -90..90 and longitude in -180..360, "
+                f"got {pairs[k][0]}, {pairs[k][1]}"
+            )
+        latlon, coordinates = coordinates, project(coordinates)
+    kept = _without_own(columns)
+    ids = _find_ids(kept) if id_column is None else _named(id_column, kept, source)
+    try:
+        return Instance(coordinates, name=name, rule=rule, latlon=latlon, columns=kept, id_column=ids)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def _without_own(columns: Columns) -> Columns:
+    """Without the numbers of a tour that was written here, which are those of another order."""
+    position, city = columns.get("position"), columns.get("city")
+    if position is None or city is None or not all(type(value) is int for value in (*position, *city)):
+        return columns
+    order = list(range(len(position)))
+    if list(position) != order or sorted(city) != order:
+        return columns
+    kept = {name: values for name, values in columns.items() if name not in ("position", "city")}
+    return {
+        name.removeprefix(_PREFIX) if name.removeprefix(_PREFIX).lower() in OWN else name: values
+        for name, values in kept.items()
+    }
+
+
+def _find_ids(columns: Columns) -> str | None:
+    for pattern in _IDS:
+        for name, values in columns.items():
+            texts = [str(value) for value in values if value is not None and value != ""]
+            if re.fullmatch(pattern, name, re.I) and len(set(texts)) == len(values):
+                return name
+    return None
+
+
+def _named(id_column: str, columns: Columns, source: str) -> str:
+    wanted = [name for name in columns if name == id_column] or [
+        name for name in columns if name.lower() == id_column.strip().lower()
+    ]
+    if len(wanted) != 1:
+        known = ", ".join(columns) or "none beside the coordinates"
+        raise InputError(f"{source}: there is no column {id_column!r} of ids; columns: {known}")
+    return wanted[0]
+
+
+def written_columns(
+    instance: Instance, cities: Sequence[int], *, degrees: Any = None
+) -> dict[str, list[Any]]:
+    """What files of a tour say of its cities, in visiting order: number, place and the caller's columns.
+
+    ``degrees`` are latitudes and longitudes to give instead of the place as it is.
+    """
+    order = list(cities)
+    written: dict[str, list[Any]] = {"position": list(range(len(order))), "city": order}
+    if degrees is None:
+        if instance.has_coordinates:
+            written["x"], written["y"] = instance.coordinates[order].T.tolist()
+        degrees = instance.latlon
+    if degrees is not None:
+        written["lat"], written["lon"] = degrees[order].T.tolist()
+    for name, values in instance.columns.items():
+        written[written_name(name)] = [plain_value(values[city]) for city in order]
+    return written
+
+
+def written_name(name: str) -> str:
+    """What a caller's column is called beside those that are written here."""
+    return _PREFIX + name if name.lower() in OWN else name
+
+
+def plain_value(value: Any) -> Any:
+    """A value of a column as JSON can hold it: NaN and the like become None, other objects their text."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, np.generic):
+        return plain_value(value.item()) if not isinstance(value.item(), np.generic) else str(value)
+    if isinstance(value, float):
+        return value if np.isfinite(value) else (None if value != value else str(value))
+    try:
+        missing = bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value
+        missing = type(value).__name__ == "NAType"
+    return None if missing else str(value)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.io.files import read_instance, write_tour
+from georoutenet.io.table import parse_table
+
+GERMAN = (
+    "Kunde_ID;Name;lat;lon;Adresse;Menge;PLZ\r\n"
+    'K1;Café Müller;48,25;11,5;"Weg 1\nHaus ""A""";12;01067\r\n'
+    "K2;Groß & Söhne;48,5;11,25;Weg 2;7;80331\r\n"
+    "K3;Œuvre;48,75;11,75;;;80333\r\n"
+)
+COLUMNS = {
+    "Kunde_ID": ("K1", "K2", "K3"),
+    "Name": ("Café Müller", "Groß & Söhne", "Œuvre"),
+    "Adresse": ('Weg 1\nHaus "A"', "Weg 2", ""),
+    "Menge": (12, 7, None),
+    "PLZ": ("01067", "80331", "80333"),
+}
+
+
+def test_a_spreadsheet_as_excel_saves_it(tmp_path: Path) -> None:
+    path = tmp_path / "customers.csv"
+    path.write_bytes(GERMAN.encode("cp1252"))
+    with pytest.warns(GeoRouteNetWarning, match="not UTF-8 text: read as Windows-1252"):
+        instance = read_instance(path)
+    assert instance.latlon is not None
+    assert instance.latlon.tolist() == [[48.25, 11.5], [48.5, 11.25], [48.75, 11.75]]
+    assert instance.columns == COLUMNS
+    assert instance.id_column == "Kunde_ID"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "customers.txt"
+    path.write_bytes(GERMAN.replace(";", "\t").encode(encoding))
+    assert read_instance(path).columns["Name"] == COLUMNS["Name"]
+
+
+@pytest.mark.parametrize("extension", ["csv", "json", "geojson"])
+def test_columns_go_through_every_file(tmp_path: Path, extension: str) -> None:
+    """Written and read again, the cities are in visiting order and nothing of them is lost."""
+    instance = parse_table(GERMAN)
+    path = tmp_path / f"tour.{extension}"
+    write_tour(path, [2, 0, 1], instance)
+    again = read_instance(path)
+    assert instance.latlon is not None
+    assert again.latlon is not None
+    assert again.latlon.tolist() == instance.latlon[[2, 0, 1]].tolist()
+    assert again.columns == {name: tuple(values[k] for k in (2, 0, 1)) for name, values in COLUMNS.items()}
+    assert again.id_column == "Kunde_ID"
+
+
+@pytest.mark.parametrize("extension", ["csv", "json"])
+def test_columns_with_the_names_of_ours_are_kept_apart(tmp_path: Path, extension: str) -> None:
+    instance = parse_table("x,y,city,Lat\n0,1,Rome,a\n2,3,Bonn,b\n")
+    write_tour(tmp_path / f"t.{extension}", [1, 0], instance)
+    assert "given_city" in (tmp_path / f"t.{extension}").read_text()
+    again = read_instance(tmp_path / f"t.{extension}")
+    assert again.columns == {"city": ("Bonn", "Rome"), "Lat": ("b", "a")}
+    assert again.coordinates.tolist() == [[2, 3], [0, 1]]
+
+
+def test_a_table_with_names_is_marked_for_excel(tmp_path: Path) -> None:
+    write_tour(tmp_path / "names.csv", [0, 1, 2], parse_table(GERMAN))
+    assert (tmp_path / "names.csv").read_bytes().startswith(b"\xef\xbb\xbfposition,city,")
+    write_tour(tmp_path / "plain.csv", [0, 1], parse_table("0,1\n2,3\n"))
+    assert (tmp_path / "plain.csv").read_bytes().startswith(b"position,city,")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name\tx\ty\nNew York\t1\t2\n\t3\t4\n",
+        "name\tx\ty\nNew York\t1,0\t2,0\n\t3,0\t4,0\n",
+        'name\tx\ty\n"New York"\t1\t2\n\t3\t4\n',
+    ],
+)
+def test_tabs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.tsv").write_text(text)
+    for instance in (read_instance(tmp_path / "a.tsv"), parse_table(text)):
+        assert instance.coordinates.tolist() == [[1, 2], [3, 4]]
+        assert instance.columns == {"name": ("New York", "")}
+        assert instance.id_column is None  # one has no name
+
+
+def test_tabs_that_are_only_blanks() -> None:
+    for text in ("1,\t2\n3,\t4\n", "1\t2\n3\t\t4\n", "x\t\ty\n1 2\n3\t4\n"):
+        assert parse_table(text).coordinates.tolist() == [[1, 2], [3, 4]]
+
+
+def test_numbers_with_commas_and_no_header() -> None:
+    assert parse_table("1,5;2\n-3,25;4e1\n").coordinates.tolist() == [[1.5, 2], [-3.25, 40]]
+
+
+def test_z_and_a_second_pair_are_named_as_ignored() -> None:
+    with pytest.warns(GeoRouteNetWarning, match="column z is ignored"):
+        instance = parse_table("x,y,Z\n1,2,3\n")
+    assert instance.columns == {"Z": (3,)}
+    with pytest.warns(GeoRouteNetWarning, match="x and y are ignored"):
+        instance = parse_table("x,y,lat,lon\n1,2,3,4\n")
+    np.testing.assert_array_equal(instance.latlon, [[3, 4]])  # type: ignore[arg-type]
+    assert instance.columns == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "found"),
+    [
+        ("name,ID", ["a,1", "b,2"], "ID"),
+        ("name,customer_id", ["a,1", "b,2"], "customer_id"),
+        ("name,customer_id", ["a,1", "b,1"], "name"),  # one that tells them apart
+        ("name,customer_id", ["a,1", "a,1"], None),
+        ("paid,width", ["a,1", "b,2"], None),
+    ],
+)
+def test_which_column_holds_the_ids(header: str, rows: list[str], found: str | None) -> None:
+    text = "\n".join([f"x,y,{header}", *(f"{k},{k},{row}" for k, row in enumerate(rows))])
+    assert parse_table(text).id_column == found
+    assert parse_table(text, id_column="NAME").id_column == "name" if "name" in header else True
+
+
+def test_ids_that_are_not_there() -> None:
+    with pytest.raises(InputError, match="t: there is no column 'no' of ids; columns: a, b"):
+        parse_table("a,x,y,b\n1,2,3,4\n", "t", id_column="no")
+    with pytest.raises(InputError, match="t:1: there is no column 'no' of ids: the table has no header"):
+        parse_table("1,2\n", "t", id_column="no")
+
+
+def test_names_of_columns() -> None:
+    instance = parse_table("x,y,a,a,,\n1,2,3,4,5,\n")
+    assert instance.columns == {"a": (3,), "a_2": (4,), "column_3": (5,)}
+
+
+def test_only_numbers_that_are_written_back_as_they_were_become_numbers() -> None:
+    instance = parse_table("x,y,a,b,c,d,e\n1,2,1,1.5,007,1.50,nan\n1,2,,2.5,1,2,1\n")
+    kept = {"a": (1, None), "b": (1.5, 2.5), "c": ("007", "1"), "d": ("1.50", "2"), "e": ("nan", "1")}
+    assert instance.columns == kept
