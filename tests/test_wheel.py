@@ -18,7 +18,7 @@ CITIES = "x,y\n0,0\n0,9\n9,9\n9,0\n4,1\n"
 
 SOLVE = """
 import json, sys, numpy, georoutenet as grn
-result = grn.solve(numpy.random.default_rng(0).random((20, 2)), stop=grn.MaxIterations(50))
+result = grn.solve(numpy.random.default_rng(0).random((20, 2)), stop=grn.MaxIterations(50), first="network")
 print(json.dumps([grn.__file__, result.method, sorted(map(int, result.tour))]))
 """
 

@@ -82,8 +82,11 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
-    before, after = map(float, done.stdout.split(" -> "))
+    numbers = re.fullmatch(r"([0-9.]+) -> ([0-9.]+), at most ([0-9.]+) % above optimal\n", done.stdout)
+    assert numbers is not None
+    before, after, above = map(float, numbers.groups())
     assert after < before
+    assert above < 3
     assert (tmp_path / "tour.png").stat().st_size > 10_000
     assert "DIMENSION" in (tmp_path / "example.tour").read_text()
 

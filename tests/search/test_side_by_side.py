@@ -58,10 +58,14 @@ def test_ctrl_c_ends_all_threads_and_keeps_the_best() -> None:
     given = greedy_edge(instance.coordinates)
     improve(instance_of(10), np.arange(10), stop=MaxIterations(1))  # compile before the signal
     before = threading.active_count()
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    found = improve(instance, given, stop=MaxTime(30), workers=2)
-    timer.join()
+    sent: list[int] = []
+
+    def report(progress: Progress) -> None:
+        if progress.iterations > 0 and not sent:
+            sent.append(progress.iterations)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = improve(instance, given, stop=MaxTime(30), workers=2, progress=report)
     assert found.interrupted
     assert threading.active_count() == before
     assert found.length == tour_length(instance, found.tour) < tour_length(instance, given)

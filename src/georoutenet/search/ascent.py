@@ -27,7 +27,7 @@ FEW = 2_000
 FEW_IN_CLUSTERS = 150
 """Cities in clusters take four times the iterations, above so many: pr264's bound was 15 % low without."""
 BOUND = 400
-"""Iterations for a bound. Measured on tsplib36: 0.02 % below the value after 5,000, at worst 0.22 % (rat195)."""
+"""Iterations for a bound: on tsplib36 0.02 % below the value after 5,000, at worst 0.22 % (rat195)."""
 COMPLETE = 20_000
 """Cities up to which a tree over all pairs is grown; there is no bound above."""
 PROVEN = 5_000
