@@ -1,4 +1,4 @@
-"""The example with a routing service's table in docs/solving.md works and gives what its comments say."""
+"""The examples in docs/solving.md with customers and with a routing service's table do what the page says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import georoutenet as grn
+from georoutenet.errors import GeoRouteNetWarning
 
 PAGE = Path(__file__).parent.parent / "docs" / "solving.md"
 if not PAGE.exists():
     pytest.skip("the documentation is not part of this installation", allow_module_level=True)
 
 
-def blocks(language: str) -> list[str]:
-    section = PAGE.read_text(encoding="utf-8").partition("## Your own distances")[2].partition("\n## ")[0]
+def blocks(language: str, title: str = "Your own distances") -> list[str]:
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
     return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
 
 
@@ -51,3 +52,25 @@ def test_the_file_of_a_symmetric_table(tmp_path: Path) -> None:
     assert line["properties"]["length"] == result.length
     places = [each["location"] for each in answer["sources"]]
     assert line["geometry"]["coordinates"][:-1] == [places[city] for city in result.tour]
+
+
+def test_the_customers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sheet of the page in Excel's encoding, and the ids of its commands."""
+    monkeypatch.chdir(tmp_path)
+    sheet = blocks("", "From a spreadsheet")[0]
+    Path("customers.csv").write_bytes(sheet.encode("cp1252"))
+    with pytest.warns(GeoRouteNetWarning, match="Windows-1252"):
+        result = grn.solve("customers.csv", start="K002")
+    assert [visit["Name"] for visit in result.visits()] == ["Groß & Söhne", "Café Müller"]
+    Path("customers.csv").write_text(sheet, encoding="utf-8")
+    assert grn.read_instance("customers.csv", id_column="Name").city("Café Müller") == 0
+
+
+def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    monkeypatch.chdir(tmp_path)
+    Path("customers.csv").write_text(blocks("", "From a spreadsheet")[0], encoding="utf-8")
+    (example,) = blocks("python", "In a notebook")
+    names: dict[str, object] = {}
+    exec(example, names)
+    assert eval("result.to_frame().index.tolist() == ['K001', 'K002']", names)
