@@ -211,7 +211,9 @@ def test_local_search_shortens_the_decoded_tours(weights: Path, decoder: str, fa
     assert (plain.header["improve"], better.header["improve"]) == ("", "2")
     assert (plain.improve_seconds == 0).all()
     for row in better.rows:
-        assert 2.0 <= row.improve_seconds < row.seconds - row.network_seconds
+        used = row.improve_seconds
+        assert 0 < used < row.seconds - row.network_seconds
+        assert used >= 2.0 or row.length <= row.reference + 1e-6  # all the time, or proven optimal before
     summary = summarize(better)
     parts = summary.network_seconds + summary.decode_seconds + summary.improve_seconds
     assert parts == pytest.approx(summary.seconds)
