@@ -83,7 +83,7 @@ SOLVERS = {"ours": ours, "fast-tsp": fast_tsp, "lkh": lkh}
 def instances(options: argparse.Namespace) -> Iterator[Instance]:
     if options.set == "test1000":
         lengths = load_references("test1000").lengths
-        for k, points in enumerate(random_set("test1000").coordinates()[: options.count]):
+        for k, points in enumerate(random_set("test1000").coordinates[: options.count]):
             yield Instance(points, name=f"test1000-{k}", optimum=float(lengths[k]))
         return
     if options.set == "uniform":
