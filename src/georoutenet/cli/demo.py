@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from georoutenet.cli.screen import say
+from georoutenet.solver.options import CPU_NOTE
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +48,7 @@ def demo(
             result.plot(out / file)
         written.append(out / file)
         remarks += [f"{instance.name}: first tour by {result.method}"]
-        remarks += [f"{instance.name}: {note}" for note in result.notes]
+        remarks += [f"{instance.name}: {note}" for note in result.notes if note != CPU_NOTE]
         unit, digits = (" km", 0) if instance.latlon is not None else ("", 3)
         table.add_row(
             instance.name,

@@ -19,7 +19,7 @@ from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
 from georoutenet.io.unpack import MAX_BYTES
-from georoutenet.solver.options import HELP, SolveOptions
+from georoutenet.solver.options import CPU_NOTE, HELP, SolveOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -236,7 +236,7 @@ def _solve(
             if isinstance(result, GeoRouteNetError):
                 _fail(file, result, failed)
                 continue
-            for text in result.notes:
+            for text in (note for note in result.notes if note != CPU_NOTE):  # that is what is usual
                 _note(f"{result.instance.name}: {text}")
             yield file, result
 

@@ -28,6 +28,13 @@ Report = Callable[[str, Progress], None]
 FIRST = ("auto", "network", "greedy-edge", "curve")
 
 
+CPU_NOTE = (
+    "the first tour is greedy edge: on a CPU the network takes longer than its tour saves the search; "
+    "first='network' asks it"
+)
+"""In the notes of most results on a CPU; measured in docs/solving.md."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions:
     """The options of ``solve``, checked whether or not they will be used."""
