@@ -132,7 +132,7 @@ def _map_points(instance: Instance) -> NDArray[np.float64]:
     """Coordinates to draw: x to the right, y up. GEO files give (latitude, longitude), so they are turned."""
     if instance.rule is DistanceRule.GEO:
         return instance.coordinates[:, ::-1]
-    return instance.coordinates
+    return instance.plane
 
 
 def _panel_size(instance: Instance) -> tuple[float, float]:

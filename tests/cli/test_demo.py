@@ -15,6 +15,7 @@ import typer
 from georoutenet.cli import app
 from georoutenet.examples import thousand_cities, us_capitals
 from georoutenet.search import greedy_edge, improve
+from georoutenet.search.neighbors import spatial_points
 from georoutenet.stop import MaxIterations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +67,7 @@ def test_the_capitals_are_forty_eight_distinct_places_in_the_country() -> None:
 
 def test_the_best_known_lengths_are_of_these_instances() -> None:
     capitals = us_capitals()
-    found = improve(capitals, greedy_edge(capitals.coordinates), stop=MaxIterations(3000)).length
+    found = improve(capitals, greedy_edge(spatial_points(capitals)), stop=MaxIterations(3000)).length
     assert found == pytest.approx(capitals.optimum, rel=1e-12)
     random = thousand_cities()
     found = improve(random, greedy_edge(random.coordinates), stop=MaxIterations(1000)).length

@@ -44,7 +44,7 @@ def test_kilometers_for_latitudes(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("lat,lon\n0,0\n1,0\n")
     (tmp_path / "t.json").write_text("[0, 1]")
     shown = georoutenet(tmp_path / "c.csv", tmp_path / "t.json").stdout
-    assert shown.startswith("c: 2 cities, EUCLIDEAN, length 222.39")
+    assert shown.startswith("c: 2 cities, GREAT_CIRCLE, length 222.39")
     assert shown.endswith(" km\n")
 
 

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import georoutenet
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError
 from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
-from georoutenet.io.geographic import project
 from georoutenet.io.table import parse_table
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import tour_length
@@ -114,44 +113,17 @@ def great_circle(a: tuple[float, float], b: tuple[float, float]) -> float:
 
 
 @pytest.mark.parametrize("header", ["lat,lon", "latitude,longitude", "LAT,LNG"])
-def test_latlon_is_projected_to_kilometers(header: str) -> None:
-    cities = [(52.52, 13.405), (52.39, 13.06), (52.41, 12.53), (52.76, 13.24)]
+def test_latlon_is_measured_on_the_globe(header: str) -> None:
+    cities = [(52.52, 13.405), (52.39, 13.06), (-33.87, 151.21), (64.15, -21.94)]
     instance = parse_table("\n".join([header, *(f"{lat},{lon}" for lat, lon in cities)]))
-    assert instance.latlon is not None
-    assert instance.latlon.tolist() == [list(city) for city in cities]
+    assert instance.rule is DistanceRule.GREAT_CIRCLE
+    assert instance.coordinates.tolist() == [list(city) for city in cities]
+    assert instance.latlon is instance.coordinates
     for i, a in enumerate(cities):
         for j, b in enumerate(cities):
-            assert instance.distance(i, j) == pytest.approx(great_circle(a, b), rel=0.01)
+            assert instance.distance(i, j) == pytest.approx(great_circle(a, b), rel=1e-12)
     swapped = parse_table("\n".join(["lon,name,lat", *(f"{lon},?,{lat}" for lat, lon in cities)]))
     np.testing.assert_array_equal(swapped.coordinates, instance.coordinates)
-    # East is right and north is up.
-    assert instance.coordinates[0, 0] > instance.coordinates[2, 0]
-    assert instance.coordinates[3, 1] > instance.coordinates[0, 1]
-
-
-@settings(deadline=None)
-@given(st.floats(-180, 180), st.floats(-60, 60))
-def test_the_antimeridian_is_no_border(longitude: float, latitude: float) -> None:
-    offsets = np.array([[0.0, 0.0], [0.1, 0.2], [-0.1, 0.3], [0.05, -0.25]])
-    here = offsets + np.array([latitude, 0.0])
-    there = offsets + np.array([latitude, longitude])
-    there[:, 1] = (there[:, 1] + 180) % 360 - 180
-    expected = Instance(project(here)).distance_matrix()
-    np.testing.assert_allclose(Instance(project(there)).distance_matrix(), expected, atol=1e-6)
-    there[:, 1] %= 360
-    np.testing.assert_allclose(Instance(project(there)).distance_matrix(), expected, atol=1e-6)
-
-
-def test_one_city_the_poles_and_a_whole_circle() -> None:
-    assert project(np.array([[48.0, 11.0]])).tolist() == [[0.0, 0.0]]
-    assert np.isfinite(project(np.array([[90.0, 0.0], [90.0, 0.0]]))).all()
-    circle = project(np.column_stack([np.zeros(4), [0.0, 90.0, 180.0, 270.0]]))
-    assert np.ptp(circle[:, 0]) == pytest.approx(0.75 * 2 * math.pi * 6371.0088)
-
-
-def test_a_map_that_is_too_large_is_said_so() -> None:
-    with pytest.warns(GeoRouteNetWarning, match="span too much for a local map"):
-        project(np.array([[0.0, 0.0], [60.0, 30.0]]))
 
 
 # ---- read_instance
@@ -274,7 +246,9 @@ instances = st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_
     lambda points: st.tuples(
         st.just(points),
         st.permutations(range(len(points))),
-        st.sampled_from([rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]),
+        st.sampled_from(
+            [rule for rule in DistanceRule if rule not in (DistanceRule.EXPLICIT, DistanceRule.GREAT_CIRCLE)]
+        ),
         st.text(max_size=8),
     )
 )
@@ -327,8 +301,8 @@ def test_latlon_is_written_and_read_back(tmp_path: Path) -> None:
     instance = parse_table("lat,lon\n52.5,13.4\n52.4,13.1\n")
     write_tour(tmp_path / "t.csv", [1, 0], instance)
     lines = (tmp_path / "t.csv").read_text().splitlines()
-    assert lines[0] == "position,city,x,y,lat,lon"
-    assert lines[1].endswith(",52.4,13.1")
+    assert lines[0] == "position,city,lat,lon"
+    assert lines[1] == "0,1,52.4,13.1"
     write_instance(tmp_path / "c.csv", instance)
     again = read_instance(tmp_path / "c.csv")
     np.testing.assert_array_equal(again.coordinates, instance.coordinates)

@@ -53,7 +53,9 @@ def test_what_is_not_used_is_named() -> None:
         assert parse_places_json(collection(point(1, 2), line, high)).n == 2
 
 
-@pytest.mark.parametrize("rule", [DistanceRule.EUCLIDEAN, DistanceRule.CEIL_2D, DistanceRule.GEO])
+@pytest.mark.parametrize(
+    "rule", [DistanceRule.EUCLIDEAN, DistanceRule.CEIL_2D, DistanceRule.GEO, DistanceRule.GREAT_CIRCLE]
+)
 def test_a_tour_is_read_under_its_rule(tmp_path: Path, rule: DistanceRule) -> None:
     instance = Instance([[0, 1], [2, 3], [4, 5.5]], name="three", rule=rule)
     write_tour(tmp_path / "t.json", [1, 2, 0], instance)
@@ -72,6 +74,10 @@ def test_a_tour_is_read_under_its_rule(tmp_path: Path, rule: DistanceRule) -> No
         ("[[1, 2], [3]]", "t: place 1 has 1 numbers, expected x and y"),
         ("[[0, 1, 2], [1, 0, 2], [1, 2, 0]]", "distances are read with matrix=True"),
         ('{"durations": [[0]]}', "distances is read with matrix=True"),
+        (
+            '{"rule": "GREAT_CIRCLE", "visits": [{"x": 1, "y": 2}]}',
+            "t: the rule GREAT_CIRCLE needs .* lat and lon",
+        ),
         ('[{"x": 1, "y": true}]', "t: place 0: expected a number, got True"),
         ('[{"x": 1, "y": 2}, {"x": 1}]', "t: place 1: expected a number, got None"),
         ('[{"x": 1, "y": "2"}]', "t: place 0: expected a number, got '2'"),

@@ -13,8 +13,12 @@ from georoutenet.problem.instance import DistanceRule, Instance, fill_square, no
 
 
 def scalar_distance(rule: str, a: tuple[float, float], b: tuple[float, float]) -> float:
-    """TSPLIB's rules written out one pair at a time, as its documentation gives them."""
+    """The rules written out one pair at a time, TSPLIB's as its documentation gives them."""
     dx, dy = a[0] - b[0], a[1] - b[1]
+    if rule == "GREAT_CIRCLE":
+        across = math.cos(math.radians(a[0])) * math.cos(math.radians(b[0]))
+        haversine = math.sin(math.radians(dx) / 2) ** 2 + across * math.sin(math.radians(dy) / 2) ** 2
+        return 2 * 6371.0088 * math.asin(math.sqrt(haversine))
     if rule == "EUCLIDEAN":
         return math.dist(a, b)
     if rule == "EUC_2D":
@@ -43,7 +47,8 @@ def scalar_distance(rule: str, a: tuple[float, float], b: tuple[float, float]) -
 @pytest.mark.parametrize("rule", [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT])
 def test_distances_match_a_scalar_implementation(rule: DistanceRule) -> None:
     generator = np.random.default_rng(3)
-    scale = 90 if rule is DistanceRule.GEO else 1000
+    earth = rule in (DistanceRule.GEO, DistanceRule.GREAT_CIRCLE)
+    scale = 90 if earth else 1000
     points = np.round((generator.random((60, 2)) * 2 - 1) * scale, 2)
     points[1] = points[0]
     instance = Instance(points, rule=rule)
@@ -52,7 +57,8 @@ def test_distances_match_a_scalar_implementation(rule: DistanceRule) -> None:
     for i in range(60):
         for j in range(60):
             expected = 0 if i == j else scalar_distance(rule, tuple(points[i]), tuple(points[j]))
-            assert matrix[i, j] == pytest.approx(expected, rel=1e-15, abs=0)
+            exact = 1e-13 if rule is DistanceRule.GREAT_CIRCLE else 1e-15
+            assert matrix[i, j] == pytest.approx(expected, rel=exact, abs=0)
             if i != j:
                 assert instance.distance(i, j) == matrix[i, j]
 
@@ -119,7 +125,7 @@ def test_bad_coordinates(coordinates: object, message: str) -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(InputError, match="allowed: EUCLIDEAN, EUC_2D"):
+    with pytest.raises(InputError, match="allowed: EUCLIDEAN, GREAT_CIRCLE, EUC_2D"):
         Instance([[0, 0]], rule="EUC_3D")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="integer rule EUC_2D"):
         Instance([[0, 0], [1e17, 0]], rule=DistanceRule.EUC_2D)

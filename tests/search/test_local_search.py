@@ -34,7 +34,7 @@ RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
 
 def random_instance(n: int, seed: int = 0, rule: DistanceRule = DistanceRule.EUCLIDEAN) -> Instance:
     points = np.random.default_rng(seed).random((n, 2))
-    if rule is DistanceRule.GEO:
+    if rule in (DistanceRule.GEO, DistanceRule.GREAT_CIRCLE):
         points = np.round(points * [120.0, 300.0] - [60.0, 150.0], 2)
     elif rule.is_integer:
         points = np.round(points * 1000)

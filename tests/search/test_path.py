@@ -23,7 +23,7 @@ VARIANTS = [
 
 def random_instance(n: int, seed: int, rule: DistanceRule) -> Instance:
     points = np.random.default_rng(seed).random((n, 2))
-    if rule is DistanceRule.GEO:
+    if rule in (DistanceRule.GEO, DistanceRule.GREAT_CIRCLE):
         points = np.round(points * 50, 2)
     elif rule.is_integer:
         points = np.round(points * 100)

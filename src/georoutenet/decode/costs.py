@@ -31,7 +31,7 @@ def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Te
 class Costs:
     """What tours of a batch cost: plain Euclidean lengths, or each instance's own rule."""
 
-    coordinates: Tensor  # (B, n, 2) float64
+    coordinates: Tensor  # (B, n, 2) float64, in the plane
     instances: list[Instance] | None  # None when all costs are plain Euclidean lengths
     closed: bool = True
 
@@ -140,6 +140,6 @@ def as_costs(
             f"scores of {batch} instances of {n} cities need as many instances; "
             f"got {len(instances)} with {sizes} cities"
         )
-    points = torch.from_numpy(np.stack([instance.coordinates for instance in instances])).to(device)
+    points = torch.from_numpy(np.stack([instance.plane for instance in instances])).to(device)
     plain = all(instance.rule is DistanceRule.EUCLIDEAN for instance in instances)
     return Costs(points, None if plain else list(instances), closed)

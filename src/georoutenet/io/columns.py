@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.io.geographic import project
+from georoutenet.problem.globe import RANGES, are_degrees
 from georoutenet.problem.instance import DistanceRule, Instance
 
 _COORDINATES = {
@@ -102,6 +102,7 @@ def to_instance(
 ) -> Instance:
     """The instance of a table: pairs ``x, y`` or ``lat, lon``, what else it holds, and which of it are ids.
 
+    ``geographic`` pairs are degrees, whose rule is GREAT_CIRCLE whatever ``rule`` says.
     ``where`` says for errors where a row stands. Without ``id_column`` a column called ``id``, ``..._id`` or
     ``name`` is taken, in this order, if it tells all cities apart.
     """
@@ -110,21 +111,16 @@ def to_instance(
     if not finite.all():
         k = int(np.argmin(finite))
         raise InputError(f"{where(k)}: coordinates must be finite, got {pairs[k][0]}, {pairs[k][1]}")
-    latlon = None
     if geographic:
-        latitude, longitude = coordinates.T
-        inside = (np.abs(latitude) <= 90) & (longitude >= -180) & (longitude <= 360)
+        rule = DistanceRule.GREAT_CIRCLE
+        inside = are_degrees(coordinates)
         if not inside.all():
             k = int(np.argmin(inside))
-            raise InputError(
-                f"{where(k)}: latitude must be in -90..90 and longitude in -180..360, "
-                f"got {pairs[k][0]}, {pairs[k][1]}"
-            )
-        latlon, coordinates = coordinates, project(coordinates)
+            raise InputError(f"{where(k)}: {RANGES}, got {pairs[k][0]}, {pairs[k][1]}")
     kept = _without_own(columns)
     ids = _find_ids(kept) if id_column is None else _named(id_column, kept, source)
     try:
-        return Instance(coordinates, name=name, rule=rule, latlon=latlon, columns=kept, id_column=ids)
+        return Instance(coordinates, name=name, rule=rule, columns=kept, id_column=ids)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -173,7 +169,7 @@ def written_columns(
     order = list(cities)
     written: dict[str, list[Any]] = {"position": list(range(len(order))), "city": order}
     if degrees is None:
-        if instance.has_coordinates:
+        if instance.has_coordinates and instance.rule is not DistanceRule.GREAT_CIRCLE:
             written["x"], written["y"] = instance.coordinates[order].T.tolist()
         degrees = instance.latlon
     if degrees is not None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.io.geographic import project
+from georoutenet.errors import InputError
 from georoutenet.io.table import parse_number, split_rows
+from georoutenet.problem.globe import project
 from georoutenet.problem.instance import Instance
 
 _TABLES = ("distances", "durations")
@@ -101,11 +100,7 @@ def matrix_instance(
     matrix: Any, source: str, name: str, latlon: NDArray[np.float64] | None = None
 ) -> Instance:
     """The instance of a matrix from a file, with a map to draw where the places are known."""
-    coordinates: Any = None
-    if latlon is not None:
-        with warnings.catch_warnings():  # a stretched map does no harm: the distances are given
-            warnings.simplefilter("ignore", GeoRouteNetWarning)
-            coordinates = project(latlon)
+    coordinates = None if latlon is None else project(latlon)
     try:
         return Instance(coordinates, name=name, latlon=latlon, matrix=matrix)
     except InputError as error:

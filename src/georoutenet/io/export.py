@@ -106,7 +106,7 @@ def degrees(instance: Instance, what: str = "GeoJSON") -> NDArray[np.float64]:
     if places is None:
         raise InputError(
             f"{what} needs latitudes and longitudes: a table with the columns lat,lon, TSPLIB's GEO rule, or "
-            "Instance(..., latlon=...)"
+            'Instance(degrees, rule="GREAT_CIRCLE")'
         )
     outside = np.abs(places[:, 1]) > 180.0
     wrapped = np.where(outside, (places[:, 1] + 180.0) % 360.0 - 180.0, places[:, 1])

@@ -72,6 +72,8 @@ def _parse_objects(
             raise InputError(f"{source}: place {k} is not an object with coordinates: {row!r:.40}")
     names = list(dict.fromkeys(key for row in rows for key in row))
     coordinates, geographic, others = find_coordinates(names, source)
+    if rule is DistanceRule.GREAT_CIRCLE and not geographic:
+        raise InputError(f"{source}: the rule {rule.value} needs places with lat and lon, got x and y")
     first, second = (names[k] for k in coordinates)
     return to_instance(
         [_pair((row.get(first), row.get(second)), k, source) for k, row in enumerate(rows)],
@@ -83,7 +85,7 @@ def _parse_objects(
             [names[k] for k in others], [[row.get(names[k]) for row in rows] for k in others]
         ),
         id_column=id_column,
-        rule=None if geographic else rule,
+        rule=rule,
     )
 
 

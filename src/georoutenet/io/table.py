@@ -111,8 +111,8 @@ def parse_table(
 ) -> Instance:
     """Cities from rows ``x,y``, separated by commas, semicolons, tabs or blanks; ``#`` starts a comment line.
 
-    A header names the columns: ``x``/``y``, or ``lat``/``lon`` in degrees, which are projected to local
-    kilometers (``georoutenet.io.geographic.project``). With a header, other columns become
+    A header names the columns: ``x``/``y``, or ``lat``/``lon`` in degrees, whose distances are great-circle
+    kilometers (``georoutenet.problem.globe``). With a header, other columns become
     ``Instance.columns``, one of them the ids (``id_column``, see ``georoutenet.io.columns.to_instance``).
     Between semicolons or tabs, decimals may be written with a comma. ``source`` is named in errors.
     """

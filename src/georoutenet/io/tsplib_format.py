@@ -18,7 +18,7 @@ from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.matrix import LARGEST_MATRIX
 from georoutenet.problem.tour import check_tour
 
-_RULES = [rule.value for rule in DistanceRule if rule is not DistanceRule.EUCLIDEAN]  # TSPLIB's own
+_RULES = [rule.value for rule in DistanceRule if rule.is_tsplib]
 _LINE = re.compile(r"(\w+)\s*:?\s*(.*)", re.DOTALL)
 _NEXT_KEYWORD = re.compile(r"\n[^\S\n]*[A-Za-z]")
 
@@ -359,6 +359,11 @@ def format_tsp(instance: Instance, *, scale: float | None = None, comment: str |
         raise InputError(
             "TSPLIB has no rule for unrounded Euclidean lengths: give a scale (for the unit square, say 1e6) "
             "to write the instance as EUC_2D, whose distances are rounded to integers"
+        )
+    elif rule is DistanceRule.GREAT_CIRCLE:
+        raise InputError(
+            "TSPLIB has no rule for unrounded great-circle lengths: write the cities as .csv, or the matrix "
+            "of their distances, Instance(matrix=instance.distance_matrix())"
         )
     lines = [f"NAME : {_one_line(instance.name)}"]
     if comment:

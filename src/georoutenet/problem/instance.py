@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
+from georoutenet.problem.globe import RANGES, are_degrees, great_circle, project
 from georoutenet.problem.matrix import checked_matrix
 from georoutenet.problem.sketch import sketch
 
@@ -25,12 +26,15 @@ WIDEST = 1e153
 
 
 class DistanceRule(StrEnum):
-    """How a distance follows from two coordinate pairs; all but the first are TSPLIB's.
+    """How a distance follows from two coordinate pairs; all but the first two are TSPLIB's.
 
-    EXPLICIT is the rule of an instance with a matrix: the distances are those that were given.
+    GREAT_CIRCLE is the rule of degrees (latitude, longitude): unrounded kilometers on a sphere of the mean
+    radius of the Earth, see ``georoutenet.problem.globe``. EXPLICIT is the rule of an instance with a matrix:
+    the distances are those that were given.
     """
 
     EUCLIDEAN = "EUCLIDEAN"
+    GREAT_CIRCLE = "GREAT_CIRCLE"
     EUC_2D = "EUC_2D"
     CEIL_2D = "CEIL_2D"
     ATT = "ATT"
@@ -42,7 +46,11 @@ class DistanceRule(StrEnum):
     @property
     def is_integer(self) -> bool:
         """Whether the rule rounds to whole numbers. EXPLICIT does not: ``Instance.is_integer`` knows."""
-        return self not in (DistanceRule.EUCLIDEAN, DistanceRule.EXPLICIT)
+        return self.is_tsplib and self is not DistanceRule.EXPLICIT
+
+    @property
+    def is_tsplib(self) -> bool:
+        return self not in (DistanceRule.EUCLIDEAN, DistanceRule.GREAT_CIRCLE)
 
 
 def _euclidean(a: Float, b: Float) -> Float:
@@ -92,6 +100,7 @@ def _max_2d(a: Float, b: Float) -> Float:
 
 _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
     DistanceRule.EUCLIDEAN: _euclidean,
+    DistanceRule.GREAT_CIRCLE: great_circle,
     DistanceRule.EUC_2D: _euc_2d,
     DistanceRule.CEIL_2D: _ceil_2d,
     DistanceRule.ATT: _att,
@@ -153,13 +162,15 @@ class Instance:
     """
 
     coordinates: Float = field(default_factory=_not_given)
+    """Pairs x, y; under GREAT_CIRCLE and GEO latitude, longitude."""
     name: str = "instance"
     rule: DistanceRule = field(default_factory=_not_given)
     """EXPLICIT with a matrix, else by default EUCLIDEAN."""
     optimum: float | None = None
     """Best known tour length under ``rule``, where one is known."""
     latlon: Float | None = field(default=None, repr=False)
-    """Latitude and longitude in degrees, when ``coordinates`` are their projection to kilometers."""
+    """Latitude and longitude in degrees: under GREAT_CIRCLE the coordinates themselves, elsewhere what they
+    are a map of, in kilometers, if they are."""
     matrix: Float | None = field(default=None, repr=False)
     """The distances ``(n, n)``, symmetric, with a zero diagonal, if they were given."""
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
@@ -211,7 +222,14 @@ class Instance:
         # Above 2^53 a float no longer holds every integer, and 64-bit sums could wrap around.
         elif self.is_integer and _diameter_bound(self.coordinates) * self.n >= 2.0**53:
             raise InputError(f"coordinates are too far apart for the integer rule {self.rule.value}")
-        if self.latlon is not None:
+        if self.rule is DistanceRule.GREAT_CIRCLE:
+            inside = are_degrees(self.coordinates)
+            if not inside.all():
+                row = int(np.argmin(inside))
+                latitude, longitude = self.coordinates[row].tolist()
+                raise InputError(f"{RANGES}: row {row} (counting from 0) is ({latitude}, {longitude})")
+            store("latlon", self.coordinates)
+        elif self.latlon is not None:
             latlon = _checked_coordinates(self.latlon)
             if len(latlon) != self.n:
                 raise InputError(f"latlon has {len(latlon)} rows for {self.n} cities")
@@ -283,7 +301,7 @@ class Instance:
 
     def _repr_html_(self) -> str:
         """A picture of the cities in a notebook."""
-        return sketch(repr(self), self.coordinates if self.has_coordinates else None)
+        return sketch(repr(self), self.plane if self.has_coordinates else None)
 
     @property
     def unit(self) -> str | None:
@@ -306,9 +324,14 @@ class Instance:
         np.fill_diagonal(matrix, 0)  # GEO gives 1 from a city to itself
         return matrix
 
+    @property
+    def plane(self) -> Float:
+        """The cities on a flat map, as the network sees them: the coordinates, projected if degrees."""
+        return project(self.coordinates) if self.rule is DistanceRule.GREAT_CIRCLE else self.coordinates
+
     def normalized(self) -> Float:
-        """Coordinates moved and scaled into the unit square, aspect ratio kept; all-equal points map to 0."""
-        return normalize(self.coordinates)
+        """``plane`` moved and scaled into the unit square, aspect ratio kept; all-equal points map to 0."""
+        return normalize(self.plane)
 
 
 def normalize(coordinates: Float) -> Float:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import acos, ceil, cos, floor, sqrt
+from math import acos, asin, ceil, cos, floor, sin, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from georoutenet.jit import njit
 PLAIN: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 """How the functions here are compiled: without a runtime that could make arrays or count references."""
 
-EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D, EXPLICIT = range(8)
+EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D, EXPLICIT, GREAT_CIRCLE = range(9)
 
-FREE = 8
+FREE = 16
 """Added to a rule for paths (see ``path.py``): the last city is no place, every way to it costs nothing."""
 
 NEVER = 1e200
@@ -35,6 +35,10 @@ def rare_distance(rule, x1, y1, x2, y2):
         return floor(6378.388 * acos(min(1.0, max(-1.0, cosine))) + 1.0)
     dx = x1 - x2
     dy = y1 - y2
+    if rule == GREAT_CIRCLE:  # an angle, not kilometers
+        north = sin(0.5 * dx)
+        east = sin(0.5 * dy)
+        return 2.0 * asin(sqrt(min(1.0, north * north + cos(x1) * cos(x2) * (east * east))))
     if rule == MAN_2D:
         return floor(abs(dx) + abs(dy) + 0.5)
     if rule == MAX_2D:
@@ -81,7 +85,7 @@ def fixed_distance(rule, bound, x, y, i, j):
         return -NEVER
     if rule & FREE and max(i, j) == len(x) - 1:
         return 0.0
-    return given_distance(rule & 7, x, y, i, j)
+    return given_distance(rule & (FREE - 1), x, y, i, j)
 
 
 def _distance(rule, x, y, i, j):

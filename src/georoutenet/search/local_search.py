@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.problem.globe import EARTH_RADIUS_KM, unwrapped
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 from georoutenet.search.ascent import WIDTH, prepare
@@ -360,7 +361,7 @@ def best_tour(state: Any) -> NDArray[np.int32]:
 def uses_table(instance: Instance) -> bool:
     """Whether the kernels look distances up: given ones, and those on the globe, slow to compute."""
     return instance.matrix is not None or (
-        instance.rule is DistanceRule.GEO and instance.n <= min(TABLE, WHOLE)
+        instance.rule in (DistanceRule.GEO, DistanceRule.GREAT_CIRCLE) and instance.n <= min(TABLE, WHOLE)
     )
 
 
@@ -368,11 +369,10 @@ def kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], ND
     """The kernels' code for the rule, their coordinates, and by how much their lengths are scaled."""
     from georoutenet.search import distances
 
-    if instance.matrix is not None:  # as ``x``, and nothing as ``y``
-        scale = 1.0 if instance.is_integer else power_of_two_scale(instance.matrix)
-        return distances.EXPLICIT, instance.matrix * scale, np.empty(0), scale
-    if uses_table(instance):
-        return distances.EXPLICIT, instance.distance_matrix().astype(np.float64), np.empty(0), 1.0
+    if uses_table(instance):  # as ``x``, and nothing as ``y``
+        matrix = instance.distance_matrix().astype(np.float64) if instance.matrix is None else instance.matrix
+        scale = 1.0 if instance.is_integer else power_of_two_scale(matrix)
+        return distances.EXPLICIT, matrix * scale, np.empty(0), scale
     coordinates, scale = instance.coordinates, 1.0
     if instance.rule is DistanceRule.EUCLIDEAN:
         scale = power_of_two_scale(coordinates)
@@ -380,6 +380,9 @@ def kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], ND
     elif instance.rule is DistanceRule.GEO:  # TSPLIB's degrees.minutes and its value of pi
         degrees = np.trunc(coordinates)
         coordinates = 3.141592 * (degrees + 5.0 * (coordinates - degrees) / 3.0) / 180.0
+    elif instance.rule is DistanceRule.GREAT_CIRCLE:  # lengths are angles, windows go across the antimeridian
+        latitude, longitude = np.radians(coordinates).T
+        coordinates, scale = np.column_stack([latitude, unwrapped(longitude)]), 1.0 / EARTH_RADIUS_KM
     x, y = np.ascontiguousarray(coordinates.T)
     return getattr(distances, instance.rule.value), x, y, scale
 

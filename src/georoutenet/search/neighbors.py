@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.problem.globe import on_sphere
 from georoutenet.problem.instance import DistanceRule, Instance
 
 ALL_PAIRS = 128
@@ -104,7 +105,7 @@ def candidate_neighbors(
     lists = nearest_neighbors(spatial_points(instance), among)
     right = np.empty(lists.shape, dtype=np.bool_)
     above = np.empty(lists.shape, dtype=np.bool_)
-    for side, values in ((right, instance.coordinates[:, 0]), (above, instance.coordinates[:, 1])):
+    for side, values in zip((right, above), instance.plane.T, strict=True):
         np.greater_equal(values[lists], values[:, None], out=side)
     kept = np.zeros(lists.shape, dtype=np.bool_)
     kept[:, :nearest] = True
@@ -129,13 +130,13 @@ def _rank_among_coincident(points: NDArray[np.float64]) -> NDArray[np.intp]:
 def spatial_points(instance: Instance) -> NDArray[np.float64]:
     """Points whose straight-line distances order as the instance's distances do, up to their rounding.
 
-    The coordinates as they are; for GEO points on the unit sphere.
+    The coordinates as they are; for places on Earth points on the unit sphere.
     """
+    if instance.rule is DistanceRule.GREAT_CIRCLE:
+        return on_sphere(instance.coordinates)
     if instance.rule is DistanceRule.GEO:
         degrees = np.trunc(instance.coordinates)
-        latitude, longitude = np.radians(degrees + 5.0 * (instance.coordinates - degrees) / 3.0).T
-        ring = np.cos(latitude)
-        return np.stack([ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)], axis=1)
+        return on_sphere(degrees + 5.0 * (instance.coordinates - degrees) / 3.0)
     return instance.coordinates
 
 

@@ -73,7 +73,7 @@ class Result:
     def _repr_html_(self) -> str:
         """A picture of the tour in a notebook."""
         instance = self.instance
-        places = instance.coordinates if instance.has_coordinates else None
+        places = instance.plane if instance.has_coordinates else None
         return sketch(repr(self), places, self.tour, closed=self.closed)
 
     @property

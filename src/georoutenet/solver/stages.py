@@ -228,7 +228,7 @@ class Group:
             if self.options.first == "greedy-edge" and self.method != "space-filling curve":
                 self.notes.append("there was no time for greedy edge; the first tour follows a curve")
             self.method = "space-filling curve"
-            return space_filling_curve(instance.coordinates)
+            return space_filling_curve(instance.plane)
         watch_compiler()
         from georoutenet.search.construct import greedy_edge, greedy_edge_in_matrix
         from georoutenet.search.neighbors import spatial_points
