@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from georoutenet.errors import InputError
 from georoutenet.io.export import degrees
 from georoutenet.io.tsplib_format import format_tsp
-from georoutenet.problem.globe import EARTH_RADIUS_KM, on_sphere, project
+from georoutenet.problem.globe import EARTH_RADIUS_KM, on_sphere, project, stereographic
 from georoutenet.problem.instance import DistanceRule, Instance, normalize
 from georoutenet.problem.tour import tour_length
 
@@ -74,6 +74,27 @@ def test_chords_order_as_distances_do() -> None:
     chords = np.sqrt(np.square(points[:, None] - points).sum(axis=-1))
     km = Instance(places, rule=RULE).distance_matrix()
     np.testing.assert_allclose(2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chords / 2, 1)), km, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        worldwide(300, 4),
+        np.array([[0.0, 0.0], [0.0, 0.1], [0.0, -0.1], [0.0, 180.0]]),  # one opposite the middle
+        np.array([[90.0, 0.0], [-90.0, 0.0], [90.0, 90.0]]),  # no middle
+        np.array([[48.0, 11.0], [48.0, 11.0], [48.000001, 11.0]]),
+        np.array([[0.0, 0.0]]),
+    ],
+    ids=["worldwide", "opposite", "poles", "near", "one"],
+)
+def test_a_stereographic_map_keeps_haversines(places: NDArray[np.float64]) -> None:
+    points = stereographic(places)
+    assert np.isfinite(points).all()
+    sizes = 1 + np.square(points).sum(axis=1)
+    haversines = np.square(points[:, None] - points).sum(axis=-1) / (sizes[:, None] * sizes)
+    km = 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.minimum(haversines, 1)))
+    expected = Instance(places, rule=RULE).distance_matrix()
+    np.testing.assert_allclose(km, expected, rtol=1e-12, atol=1e-8)
 
 
 @settings(deadline=None)

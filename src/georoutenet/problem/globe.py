@@ -33,20 +33,40 @@ def on_sphere(latlon: Float) -> Float:
     return np.stack([ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)], axis=1)
 
 
+def stereographic(latlon: Float) -> Float:
+    """Points ``(n, 2)`` of the plane from which great circles are measured without sines and cosines.
+
+    The haversine of two places ``p`` and ``q`` is ``|p - q|^2 / ((1 + |p|^2) (1 + |q|^2))``, exactly. The map
+    is seen from opposite the middle of the places, so it has no border; only that one point has no image, and
+    is taken to be next to itself.
+    """
+    points = on_sphere(latlon)
+    middle = points.sum(axis=0)
+    length = float(np.linalg.norm(middle))
+    middle = middle / length if length > 1e-9 * len(points) else points[0]
+    across = np.cross(middle, np.eye(3)[np.argmin(np.abs(middle))])
+    across /= np.linalg.norm(across)
+    toward, sideways = points @ middle, points @ np.column_stack([across, np.cross(middle, across)])
+    squares = np.maximum(np.square(sideways).sum(axis=1), 1e-40)
+    # Two forms of the same factor, each where it does not cancel.
+    factor = np.where(toward < 0, (1 - toward) / squares, 1 / np.maximum(1 + toward, 1.0))
+    return factor[:, None] * np.where(squares[:, None] > 1e-40, sideways, 1e-20)
+
+
 def project(latlon: Float) -> Float:
     """Equirectangular map about the mean latitude; x east, y north, in km. The network and pictures use it.
 
     Longitudes are cut at their widest gap, so cities on both sides of the antimeridian stay together. Lengths
     are not measured on it: far from the mean latitude it is stretched.
     """
-    latitude, longitude = np.radians(latlon[:, 0]), unwrapped(np.radians(latlon[:, 1]))
+    latitude, longitude = np.radians(latlon[:, 0]), _unwrapped(np.radians(latlon[:, 1]))
     middle = latitude.mean()
     center = (longitude.min() + longitude.max()) / 2
     x = EARTH_RADIUS_KM * np.cos(middle) * (longitude - center)
     return np.column_stack([x, EARTH_RADIUS_KM * (latitude - middle)])
 
 
-def unwrapped(longitude: Float) -> Float:
+def _unwrapped(longitude: Float) -> Float:
     """The same longitudes in radians, shifted by full turns so that they start after their widest gap."""
     turn = 2 * np.pi
     wrapped = longitude % turn

@@ -123,10 +123,14 @@ class Ascent:
         What rounding may have added is taken off: each of some 2 n additions, and each distance, is wrong by
         half a unit in the last place at most. Where tours are whole numbers, so is the bound: rounded up.
         """
+        from georoutenet.search.distances import GREAT_CIRCLE
+
         if self.value == -math.inf:
             return None
         n = len(self.x)
         noise = 1e-15 * n * (abs(self.value) + n * float(np.abs(self.best_pi).max()))
+        if self.code == GREAT_CIRCLE:  # places on the unit sphere are rounded, however near they are
+            noise += 1e-15 * n
         if instance.is_integer:
             return max(0, math.ceil(self.value - max(noise, 1e-6)))
         return max(0.0, (self.value - noise) / scale)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import acos, asin, ceil, cos, floor, sin, sqrt
+from math import acos, asin, ceil, cos, floor, sqrt
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,9 @@ def rare_distance(rule, x1, y1, x2, y2):
         return floor(6378.388 * acos(min(1.0, max(-1.0, cosine))) + 1.0)
     dx = x1 - x2
     dy = y1 - y2
-    if rule == GREAT_CIRCLE:  # an angle, not kilometers
-        north = sin(0.5 * dx)
-        east = sin(0.5 * dy)
-        return 2.0 * asin(sqrt(min(1.0, north * north + cos(x1) * cos(x2) * (east * east))))
+    if rule == GREAT_CIRCLE:  # of places on a stereographic map; an angle, not kilometers
+        both = (1.0 + (x1 * x1 + y1 * y1)) * (1.0 + (x2 * x2 + y2 * y2))
+        return 2.0 * asin(sqrt(min(1.0, (dx * dx + dy * dy) / both)))
     if rule == MAN_2D:
         return floor(abs(dx) + abs(dy) + 0.5)
     if rule == MAX_2D:

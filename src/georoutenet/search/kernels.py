@@ -53,8 +53,8 @@ segments, up to a quarter of the tour, were worse on clustered cities: 0.07 inst
 Search = namedtuple(
     "Search",
     [
-        "x",  # (n,) float64; on Earth the latitude in radians; (n, n) where it is the matrix of distances
-        "y",  # (n,) float64; on Earth the longitude in radians
+        "x",  # (n,) float64; for GEO the latitude in radians; (n, n) where it is the matrix of distances
+        "y",  # (n,) float64; for GEO the longitude in radians
         "neighbors",  # (n, k) int32, nearest first
         "near",  # (n, k) float64, how far they are
         "tour",  # (n,) int32

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.problem.globe import EARTH_RADIUS_KM, unwrapped
+from georoutenet.problem.globe import EARTH_RADIUS_KM, stereographic
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 from georoutenet.search.ascent import WIDTH, prepare
@@ -380,9 +380,8 @@ def kernel_coordinates(instance: Instance) -> tuple[int, NDArray[np.float64], ND
     elif instance.rule is DistanceRule.GEO:  # TSPLIB's degrees.minutes and its value of pi
         degrees = np.trunc(coordinates)
         coordinates = 3.141592 * (degrees + 5.0 * (coordinates - degrees) / 3.0) / 180.0
-    elif instance.rule is DistanceRule.GREAT_CIRCLE:  # lengths are angles, windows go across the antimeridian
-        latitude, longitude = np.radians(coordinates).T
-        coordinates, scale = np.column_stack([latitude, unwrapped(longitude)]), 1.0 / EARTH_RADIUS_KM
+    elif instance.rule is DistanceRule.GREAT_CIRCLE:
+        coordinates, scale = stereographic(coordinates), 1.0 / EARTH_RADIUS_KM
     x, y = np.ascontiguousarray(coordinates.T)
     return getattr(distances, instance.rule.value), x, y, scale
 

@@ -368,6 +368,6 @@ def _load_compiled(ends: Ends, instances: list[Instance]) -> None:
     watch_compiler()
     from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
 
-    kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False)}
+    kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False), (False, True)}
     for large, table in kinds:
         compile_kernels(path=ends.is_path, large=large, matrix=table)
