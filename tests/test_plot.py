@@ -63,6 +63,16 @@ def test_geo_files_are_drawn_north_up() -> None:
     np.testing.assert_array_equal(line[1], [150.0, 20.0])
 
 
+def test_degrees_are_drawn_on_a_map_and_measured_on_the_globe() -> None:
+    cities = Instance([[0.0, 179.0], [0.0, -179.0], [1.0, 180.0]], name="date line", rule="GREAT_CIRCLE")
+    axes = plot_tour(cities, [0, 1, 2]).axes[0]
+    line = np.asarray(axes.lines[0].get_xydata())
+    np.testing.assert_array_equal(line[:3], cities.plane)
+    assert line[0, 0] < line[2, 0] < line[1, 0]
+    assert line[2, 1] > line[0, 1] == line[1, 1]
+    assert axes.get_title() == "date line  ·  3 cities  ·  length 536.87 km"
+
+
 def test_title() -> None:
     square = Instance(
         [[0, 0], [0, 3000], [3000, 3000], [3000, 0]], name="square", rule="EUC_2D", optimum=12000

@@ -117,12 +117,25 @@ def test_maps_of_one_city_the_poles_and_a_whole_circle() -> None:
     assert np.ptp(circle[:, 0]) == pytest.approx(0.75 * 2 * math.pi * 6371.0088)
 
 
+@pytest.mark.parametrize("pole", [90, -90])
+def test_a_map_of_a_pole_is_not_torn(pole: int) -> None:
+    """Of the eight neighbors on a ring around it, and the pole itself, all distances are nearly right."""
+    ring = [[pole * 8 / 9, longitude] for longitude in range(-180, 180, 45)]
+    earth = Instance([*ring, [pole, 0]], rule=RULE)
+    seen = Instance(earth.plane).distance_matrix()
+    np.testing.assert_allclose(seen, earth.distance_matrix(), rtol=0.02)
+
+
 def test_the_network_sees_a_map_with_north_up() -> None:
     earth = Instance([[52.52, 13.405], [52.41, 12.53], [52.76, 13.24]], rule="GREAT_CIRCLE")
     east, north = earth.plane.T
     assert east[0] > east[2] > east[1]
     assert north[2] > north[0] > north[1]
     np.testing.assert_array_equal(earth.normalized(), normalize(earth.plane))
+    arctic = Instance([[80.0, 10.0], [80.0, 14.0], [81.0, 12.0]], rule="GREAT_CIRCLE")
+    east, north = arctic.plane.T
+    assert east[0] < east[2] < east[1]
+    assert north[2] > north[0]
     plane = Instance([[52.52, 13.405]])
     assert plane.plane is plane.coordinates
 

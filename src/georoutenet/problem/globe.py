@@ -9,6 +9,10 @@ Float = NDArray[np.float64]
 
 EARTH_RADIUS_KM = 6371.0088
 """Mean radius of the WGS 84 ellipsoid. Distances on the sphere of this radius are within 0.6 % of its own."""
+POLAR = 75.0
+"""Degrees of latitude beyond which a map by degrees is stretched by more than it is worth."""
+WIDE = 1 / 3
+"""Square of the radius up to which a stereographic map is drawn instead: 60 degrees from its middle."""
 RANGES = "latitude must be in -90..90 and longitude in -180..360"
 
 
@@ -37,16 +41,17 @@ def stereographic(latlon: Float) -> Float:
     """Points ``(n, 2)`` of the plane from which great circles are measured without sines and cosines.
 
     The haversine of two places ``p`` and ``q`` is ``|p - q|^2 / ((1 + |p|^2) (1 + |q|^2))``, exactly. The map
-    is seen from opposite the middle of the places, so it has no border; only that one point has no image, and
+    is seen from opposite the middle of the places, x east and y north of it, so it has no border; only that one point has no image, and
     is taken to be next to itself.
     """
     points = on_sphere(latlon)
     middle = points.sum(axis=0)
     length = float(np.linalg.norm(middle))
     middle = middle / length if length > 1e-9 * len(points) else points[0]
-    across = np.cross(middle, np.eye(3)[np.argmin(np.abs(middle))])
-    across /= np.linalg.norm(across)
-    toward, sideways = points @ middle, points @ np.column_stack([across, np.cross(middle, across)])
+    east = np.array([-middle[1], middle[0], 0.0]) if abs(middle[2]) < 1 - 1e-9 else np.array([0.0, 1.0, 0.0])
+    east -= middle * (east @ middle)
+    east /= np.linalg.norm(east)
+    toward, sideways = points @ middle, points @ np.column_stack([east, np.cross(middle, east)])
     squares = np.maximum(np.square(sideways).sum(axis=1), 1e-40)
     # Two forms of the same factor, each where it does not cancel.
     factor = np.where(toward < 0, (1 - toward) / squares, 1 / np.maximum(1 + toward, 1.0))
@@ -56,9 +61,14 @@ def stereographic(latlon: Float) -> Float:
 def project(latlon: Float) -> Float:
     """Equirectangular map about the mean latitude; x east, y north, in km. The network and pictures use it.
 
-    Longitudes are cut at their widest gap, so cities on both sides of the antimeridian stay together. Lengths
-    are not measured on it: far from the mean latitude it is stretched.
+    Longitudes are cut at their widest gap, so cities on both sides of the antimeridian stay together. Places
+    around a pole, where such a map is torn, are seen stereographically. Lengths are not measured on either:
+    far from the middle they are stretched.
     """
+    if np.abs(latlon[:, 0]).max() > POLAR:
+        around = stereographic(latlon)
+        if np.square(around).sum(axis=1).max() < WIDE:
+            return 2 * EARTH_RADIUS_KM * around
     latitude, longitude = np.radians(latlon[:, 0]), _unwrapped(np.radians(latlon[:, 1]))
     middle = latitude.mean()
     center = (longitude.min() + longitude.max()) / 2
