@@ -70,7 +70,7 @@ def test_degrees_are_drawn_on_a_map_and_measured_on_the_globe() -> None:
     np.testing.assert_array_equal(line[:3], cities.plane)
     assert line[0, 0] < line[2, 0] < line[1, 0]
     assert line[2, 1] > line[0, 1] == line[1, 1]
-    assert axes.get_title() == "date line  ·  3 cities  ·  length 536.87 km"
+    assert axes.get_title() == "date line  ·  3 cities  ·  length 536.89 km"
 
 
 def test_title() -> None:

@@ -41,8 +41,8 @@ def stereographic(latlon: Float) -> Float:
     """Points ``(n, 2)`` of the plane from which great circles are measured without sines and cosines.
 
     The haversine of two places ``p`` and ``q`` is ``|p - q|^2 / ((1 + |p|^2) (1 + |q|^2))``, exactly. The map
-    is seen from opposite the middle of the places, x east and y north of it, so it has no border; only that one point has no image, and
-    is taken to be next to itself.
+    is seen from opposite the middle of the places, x east and y north of it, so it has no border; only that
+    one point has no image, and a point next to it stands for it.
     """
     points = on_sphere(latlon)
     middle = points.sum(axis=0)
