@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,10 @@ from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.scores import Scores
 
 STATISTICS = ("frozen", "batch")
+
+if hasattr(os, "register_at_fork"):
+    # The threads of PyTorch's OpenMP do not survive a fork, and a child that waits for them hangs for ever.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 # Pairs that the edge tower holds at a time at inference. On a CPU the edge states of a block should stay in
 # the cache; on a GPU a block should be large enough to fill the chip. The CUDA kernels hold two states of a

@@ -34,8 +34,9 @@ from georoutenet.solver.options import CPU_NOTE, SolveOptions
 from georoutenet.solver.result import Result
 from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
 
-IMPORT = {"torch": 1.1, "numba": 0.5}
-"""Seconds that a first use in a process takes, about: what a short time limit cannot afford."""
+IMPORT = {"torch": 1.1, "numba": 0.35}
+"""Seconds that a first use in a process takes, about (with Numba the compiled search): what a short limit
+cannot afford."""
 COMPILING = 0.2
 """Seconds of compiling from which on a result mentions it."""
 PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}

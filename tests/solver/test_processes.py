@@ -1,0 +1,49 @@
+"""`solve` in processes of every kind, and what a new one can afford."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import georoutenet as grn
+from georoutenet.solver import stages
+
+SCRIPT = """
+import multiprocessing, sys
+import numpy as np
+import georoutenet as grn
+
+def child(seed):
+    return grn.solve(np.random.default_rng(seed).random((120, 2)), improve=False, device="cpu").length
+
+if __name__ == "__main__":
+    expected = [child(1), child(2)]
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        found = pool.map_async(child, [1, 2]).get(timeout=100)
+    assert np.allclose(found, expected, rtol=1e-3), (found, expected)
+"""
+
+
+@pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
+def test_a_child_of_a_process_that_has_asked_the_network(method: str, tmp_path: Any) -> None:
+    """A forked child waited for ever for threads of PyTorch that its parent has and it has not."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script, method], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_half_a_second_in_a_new_process_is_enough_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gave the bare space-filling curve, half as long again as the tour that the search finds."""
+    once = iter([stages.IMPORT["numba"]])
+    monkeypatch.setattr(stages, "_numba_import", lambda: next(once, 0.0))
+    result = grn.solve(np.random.default_rng(0).random((200, 2)), max_seconds=0.5)
+    assert result.method == "greedy edge"
+    assert result.length < result.initial_length
