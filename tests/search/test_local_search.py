@@ -18,15 +18,12 @@ from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import distances, kernels, steps
 from georoutenet.search.construct import greedy_edge
 from georoutenet.search.local_search import (
-    SLICE,
-    _next_slice,
-    best_tour,
     compile_kernels,
     improve,
     kernel_coordinates,
-    make_search,
 )
 from georoutenet.search.neighbors import nearest_neighbors, spatial_points
+from georoutenet.search.state import SLICE, best_tour, make_search, next_slice
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Progress
 
 RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
@@ -296,11 +293,11 @@ def test_time_limits_are_kept(n: int, seconds: float, fake_clock: Any) -> None:
 
 
 def test_a_search_looks_at_the_clock_in_time() -> None:
-    assert _next_slice(100, took=SLICE, left=1.0) == 100
-    assert _next_slice(100, took=2 * SLICE, left=1.0) == 50
-    assert _next_slice(100, took=SLICE / 100, left=1.0) == 400  # at most fourfold
-    assert _next_slice(100, took=SLICE, left=SLICE / 10) == 10
-    assert _next_slice(100, took=10.0, left=0.0) == 1
+    assert next_slice(100, took=SLICE, left=1.0) == 100
+    assert next_slice(100, took=2 * SLICE, left=1.0) == 50
+    assert next_slice(100, took=SLICE / 100, left=1.0) == 400  # at most fourfold
+    assert next_slice(100, took=SLICE, left=SLICE / 10) == 10
+    assert next_slice(100, took=10.0, left=0.0) == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

@@ -9,9 +9,9 @@ import pytest
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import distances, greedy_edge, improve, local_search, windows
-from georoutenet.search.local_search import make_search
 from georoutenet.search.neighbors import nearest_neighbors
 from georoutenet.search.path import Ends
+from georoutenet.search.state import make_search
 from georoutenet.stop import MaxIterations, MaxTime
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.neighbors import candidate_neighbors
+from georoutenet.search.state import next_slice
 
 Floats = NDArray[np.float64]
 
@@ -40,8 +41,6 @@ LEVELS, JUMP, PULL = 6, 1.3, 0.3
 """Clusterings at most; how much longer the edges between clusters are than inside; what share of a single
 city's step they move by, in proportion to those edges. Measured on TSPLIB's clustered instances: 0.3 of
 0, 0.3, 1, 3."""
-SLICE = 0.01
-"""Seconds of compiled work between two looks at the clock."""
 
 
 class Ascent:
@@ -97,7 +96,7 @@ class Ascent:
             )
             if value >= found:
                 found, self.best_pi = value, best_pi
-            step = max(1, min(4 * step, int(step * SLICE / max(time.perf_counter() - began, 1e-6))))
+            step = next_slice(step, time.perf_counter() - began)
             first = until
         return True
 

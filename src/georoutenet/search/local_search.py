@@ -31,6 +31,7 @@ from georoutenet.problem.tour import Tour, check_tour, tour_length
 from georoutenet.search.ascent import WIDTH, prepare
 from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
 from georoutenet.search.path import Ends
+from georoutenet.search.state import MANY, best_tour, make_search, next_slice
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
 SLACK = 0.1
@@ -46,13 +47,10 @@ PROVEN = 1 + 1e-9
 """A tour that exceeds the lower bound by less is the shortest: the bound has some rounding taken off."""
 TABLE = 3_000
 """Cities up to which distances on the globe are tabulated."""
-MANY = 2**62
 WHOLE = 10_000
 """Tours up to this size are searched as one, larger ones window by window."""
 KICKS = 1
 """Kicks per city in each sweep over the windows."""
-SLICE = 0.01
-"""Seconds of compiled work between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +221,7 @@ class _Run:
         while state.count[kernels.HELD] > 0 and (left := self._budget()).seconds > 0:
             began = time.perf_counter()
             self._record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
-            looks = _next_slice(looks, time.perf_counter() - began, left.seconds)
+            looks = next_slice(looks, time.perf_counter() - began, left.seconds)
 
     def _perturb(self, state: Any, rule: Any, most: float = math.inf) -> None:
         from georoutenet.search import kernels
@@ -237,7 +235,7 @@ class _Run:
             if 0 < state.count[kernels.ENOUGH] <= state.count[kernels.AGREED]:
                 break
             most -= count
-            kicks = _next_slice(count, time.perf_counter() - began, left.seconds)
+            kicks = next_slice(count, time.perf_counter() - began, left.seconds)
 
     def _perturb_side_by_side(self, state: Any, rule: Any, seed: int) -> None:
         from georoutenet.search import kernels
@@ -298,64 +296,6 @@ class _Run:
                 tour, length = found, found_length
         seconds = time.perf_counter() - self.begin
         return Improved(tour, length, self.iterations, seconds, self.history, interrupted, self.lower_bound)
-
-
-def _next_slice(count: int, took: float, left: float) -> int:
-    """How much work to do before the clock is read again; grows at most fourfold."""
-    fits = count * min(SLICE, left) / max(took, 1e-9)
-    return max(1, int(min(fits, 4.0 * count)))
-
-
-def make_search(
-    rule: Any,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    neighbors: NDArray[np.int32],
-    tour: NDArray[np.integer],
-    seed: int | list[int],
-) -> Any:
-    """The kernels' state for a tour, with every city queued in tour order. Its one walk has no end."""
-    from georoutenet.search import distances, kernels
-    from georoutenet.search.merge import ROOM
-
-    n = len(x)
-    neighbors = np.ascontiguousarray(neighbors, dtype=np.int32)
-    near = np.empty(neighbors.shape)
-    distances.measure(rule, x, y, neighbors, near)
-    order = tour.astype(np.int32)
-    position = np.empty(n, dtype=np.int32)
-    position[order] = np.arange(n, dtype=np.int32)
-    count = np.zeros(kernels.COUNTS, dtype=np.int64)
-    count[kernels.HELD], count[kernels.PATIENCE] = n, MANY
-    return kernels.Search(
-        x=x,
-        y=y,
-        neighbors=neighbors,
-        near=near,
-        tour=order,
-        position=position,
-        queue=order.copy(),
-        queued=np.ones(n, dtype=np.bool_),
-        waiting=np.empty_like(order),
-        waits=np.zeros(n, dtype=np.bool_),
-        log=np.zeros((kernels.LOG, 2), dtype=np.int32),
-        touched=np.zeros(6 * kernels.DEPTH, dtype=np.int32),
-        random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),  # never 0
-        best=order.copy(),
-        spare=np.empty_like(order),
-        edges=np.empty((3, n)),
-        room=np.empty((ROOM, n), dtype=np.int32),
-        count=count,
-        excess=np.zeros(3),
-    )
-
-
-def best_tour(state: Any) -> NDArray[np.int32]:
-    """The shortest tour that a search has found."""
-    from georoutenet.search import kernels
-
-    best: NDArray[np.int32] = state.best if state.excess[kernels.BEHIND] > 0 else state.tour
-    return best
 
 
 def uses_table(instance: Instance) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from georoutenet.search.state import MANY, best_tour, next_slice
+
 ROUND = 4_000
 """Kicks of each worker between two meetings, at least; as many as there are cities where those are more."""
-SLICE = 0.01
-"""Seconds of compiled work between two looks at the clock."""
 WAIT = 0.005
 """Seconds between two looks at the clock while others finish their round."""
 
@@ -38,18 +38,17 @@ class Walker:
         """Make this round's kicks, in slices, unless halted."""
         from georoutenet.search import kernels
 
-        slice_ = 10
+        kicks = 10
         self.done, self.gain = 0, 0.0
         while self.done < self.kicks and not halted():
             began = time.perf_counter()
-            count = min(slice_, self.kicks - self.done)
-            gain, _, made = kernels.run(self.state, rule, count, 2**62)
+            count = min(kicks, self.kicks - self.done)
+            gain, _, made = kernels.run(self.state, rule, count, MANY)
             self.gain += gain
             self.done += made
             if made < count:  # walks agree
                 break
-            took = max(time.perf_counter() - began, 1e-6)
-            slice_ = max(1, int(min(4.0 * count, count * SLICE / took)))
+            kicks = next_slice(count, time.perf_counter() - began)
 
     def walk_in_thread(self, rule: Any, halt: threading.Event) -> None:
         try:
@@ -91,7 +90,6 @@ def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) ->
 def meet(walkers: list[Walker], rule: Any) -> float:
     """Merge the best tours of all and put every walker there; returns the gain over the round's begin."""
     from georoutenet.search import kernels
-    from georoutenet.search.local_search import best_tour
 
     order = sorted(range(len(walkers)), key=lambda k: -walkers[k].gain)
     gain = walkers[order[0]].gain
