@@ -1,61 +1,27 @@
+"""Cities in, short tour out."""
+
 from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solved import VARIANTS, check, random_instance
 
 import georoutenet as grn
-from georoutenet import clock
-from georoutenet.decode import RECOMMENDED, Decoding, decode_views
+from georoutenet.decode import RECOMMENDED, decode_views
 from georoutenet.errors import InputError
 from georoutenet.policy.weights import load_policy
 from georoutenet.problem.instance import DistanceRule, Instance
-from georoutenet.problem.tour import canonical, is_permutation, tour_length
-from georoutenet.search.path import Ends
-from georoutenet.solver import network as neural
-from georoutenet.solver.edges import LIKELY, likely_edges
-from georoutenet.solver.options import SolveOptions
+from georoutenet.problem.tour import canonical, tour_length
+from georoutenet.solver.edges import LIKELY
 from georoutenet.stop import Progress
-
-VARIANTS: list[dict[str, Any]] = [
-    {"closed": closed, "start": start, "end": end}
-    for closed in (True, False)
-    for start in (None, 1)
-    for end in (None, 0)
-]
-
-
-def random_instance(n: int, seed: int = 0, **options: Any) -> Instance:
-    return Instance(np.random.default_rng(seed).random((n, 2)) * 1000, **options)
-
-
-def check(result: grn.Result, options: dict[str, Any] | None = None) -> None:
-    options = options or {}
-    instance, closed = result.instance, options.get("closed", True)
-    assert is_permutation(result.tour, instance.n)
-    assert result.length == tour_length(instance, result.tour, closed=closed)
-    assert type(result.length) is (int if instance.rule.is_integer else float)
-    assert options.get("start") in (None, result.tour[0])
-    assert options.get("end") in (None, result.tour[-1])
-    lengths = [step.length for step in result.history]
-    assert lengths == sorted(lengths, reverse=True)
-    assert result.history[-1].length == pytest.approx(result.length, rel=1e-9, abs=1e-12)
-    assert all(seconds >= 0 for seconds in result.timings.values())
-    stages = [seconds for stage, seconds in result.timings.items() if stage not in ("total", "compile")]
-    assert sum(stages) <= result.timings["total"] + 0.01
 
 
 def test_one_call_solves_an_instance(tmp_path: Path) -> None:
@@ -209,93 +175,6 @@ def test_the_network_is_not_asked_about_very_large_instances(monkeypatch: pytest
     assert grn.solve(random_instance(61), stop=grn.MaxIterations(10), decoder="greedy").edges is not None
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.001, 2.0, 10.0])
-@pytest.mark.parametrize("n", [5, 60, 2000])
-def test_time_limits(n: int, limit: float, fake_clock: Any) -> None:
-    instance = random_instance(n, 1)
-    grn.solve(random_instance(10))  # imports and compiled code
-    began = fake_clock.seconds
-    result = grn.solve(instance, max_seconds=limit)
-    seconds = fake_clock.seconds - began
-    check(result)
-    assert result.timings["total"] == pytest.approx(seconds, abs=3 * fake_clock.step)
-    assert seconds < limit + 20 * fake_clock.step  # looks at the clock after the limit
-    proven = result.gap_bound is not None and result.gap_bound < 1e-7
-    if limit >= 2.0 and not proven:
-        assert seconds >= limit
-        assert result.timings["improve"] > 0.5 * limit
-
-
-def test_no_time_for_the_network_is_said() -> None:
-    result = grn.solve(random_instance(100, 1), max_seconds=0.005, weights="georoutenet-50")
-    check(result)
-    assert result.edges is None
-    assert "network" not in result.timings
-    assert result.timings["construct"] > 0
-    assert any("no room for the network" in note for note in result.notes)
-
-
-def test_a_short_limit_in_a_new_process_imports_neither_torch_nor_numba() -> None:
-    code = (
-        "import sys, numpy, georoutenet as grn\n"
-        "result = grn.solve(numpy.random.default_rng(0).random((80, 2)), max_seconds=0.05)\n"
-        "assert sorted(result.tour) == list(range(80))\n"
-        "assert result.method == 'space-filling curve', result.method\n"
-        "assert 'torch' not in sys.modules and 'numba' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-FIRST_CALL = """
-import json, sys, numpy, georoutenet as grn
-cities = numpy.random.default_rng(0).random((150, 2))
-result = grn.solve(cities, max_seconds=float(sys.argv[1]))
-assert sorted(result.tour) == list(range(150))
-print(json.dumps([result.timings, result.notes]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [2.0, 8.0])  # without and with the network
-def test_the_first_call_on_a_machine_says_that_it_compiled(limit: float, tmp_path: Path) -> None:
-    """With an empty cache the code is compiled, which the limit does not count: a search has its time."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    arguments = [sys.executable, "-c", FIRST_CALL, str(limit)]
-    found = []
-    for _ in range(2):
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
-        found.append(json.loads(done.stdout))
-    timings, notes = found[0]
-    assert "compile" in timings
-    assert any("compiling, once on this machine" in note for note in notes)
-    assert timings["improve"] > 0
-    timings, notes = found[1]  # now from the cache
-    assert "compile" not in timings
-    assert not any("compiling" in note for note in notes)
-
-
-def test_the_clock_stands_still_while_compiling(fake_clock: Any) -> None:
-    import numba
-    from numba.core import event
-
-    clock.watch_compiler()
-    fake_clock.step = 0.0
-    began, compiled = clock.now(), clock.compiled_seconds()
-    fake_clock.advance(2.0)
-    with event.trigger_event("numba:compile"):
-        fake_clock.advance(3.0)
-        with event.trigger_event("numba:compile"):  # a callee
-            fake_clock.advance(4.0)
-        assert clock.now() - began == pytest.approx(2.0)
-    fake_clock.advance(5.0)
-    assert clock.now() - began == pytest.approx(2.0 + 5.0)
-    assert clock.compiled_seconds() - compiled == pytest.approx(3.0 + 4.0)
-
-    fake_clock.step, compiled = 1.0, clock.compiled_seconds()
-    numba.njit(lambda x: x + 1)(1)
-    assert clock.compiled_seconds() > compiled  # Numba still tells when it compiles
-
-
 def test_same_seed_same_tour() -> None:
     instance = random_instance(80, 6)
     options: dict[str, Any] = {"decoder": "sample", "beam_width": 16, "stop": grn.MaxIterations(100)}
@@ -333,16 +212,6 @@ def test_many_instances_of_mixed_sizes() -> None:
     assert grn.solve_many([]) == []
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_many_instances_share_a_time_limit(workers: int, fake_clock: Any) -> None:
-    grn.solve(random_instance(10))
-    began = fake_clock.seconds
-    results = grn.solve_many([random_instance(30, k) for k in range(6)], max_seconds=2.0, workers=workers)
-    assert fake_clock.seconds - began < 6 * (2.0 + 20 * fake_clock.step)
-    for result in results:
-        check(result)
-
-
 @pytest.mark.parametrize("options", [{}, {"closed": False, "start": 2}])
 def test_searches_side_by_side_find_the_same(options: dict[str, Any]) -> None:
     instances = [random_instance(n, n) for n in (60, 90, 60, 5, 310, 3, 60)]
@@ -354,32 +223,6 @@ def test_searches_side_by_side_find_the_same(options: dict[str, Any]) -> None:
         check(other, options)
         assert one.iterations == other.iterations
         np.testing.assert_array_equal(one.tour, other.tour)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-def test_ctrl_c_ends_searches_side_by_side() -> None:
-    instances = [random_instance(100, k) for k in range(8)]
-    grn.solve(instances[0], stop=grn.MaxIterations(1))
-    seen = threading.Event()
-
-    def interrupt() -> None:
-        seen.wait(30)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    results = grn.solve_many(
-        instances,
-        stop=grn.MaxTime(60),
-        workers=3,
-        progress=lambda stage, step: seen.set() if stage == "improve" and step.iterations else None,
-    )
-    thread.join()
-    for result in results:
-        check(result)
-        assert result.interrupted
-    assert any(result.iterations for result in results)
-    assert results[-1].iterations == 0  # never reached
 
 
 def test_a_size_that_cannot_be_solved_is_an_error_of_solve_many() -> None:
@@ -455,110 +298,6 @@ def test_saved_tours_are_read_back(extension: str, tmp_path: Path) -> None:
         assert content["timings"]["total"] > 0
 
 
-def test_too_large_a_request_says_what_would_fit() -> None:
-    with pytest.raises(InputError, match=r"beam over 3,000,000 cities needs about .* cities would fit"):
-        neural.check_memory(3_000_000, Decoding("beam"), "cpu")
-    wide = choose(100, beam_width=10**9)
-    with pytest.raises(InputError, match=r"a width of about ([\d,]+) would fit") as caught:
-        neural.check_memory(100, wide, "cpu", available=10**9)
-    width = int(str(caught.value).split("about ")[-1].split(" would")[0].replace(",", ""))
-    neural.check_memory(100, choose(100, beam_width=int(0.99 * width)), "cpu", available=10**9)
-    neural.check_memory(100_000, choose(100_000, decoder="greedy"), "cpu", available=2**31)
-
-
-def test_likely_edges_are_softmax_of_the_scores() -> None:
-    policy = load_policy("georoutenet-50")
-    coordinates = torch.rand(2, 30, 2, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        dense, sparse = policy(coordinates), policy(coordinates, candidates=29)
-    logits = dense.logits.clone()
-    logits[:, torch.arange(30), torch.arange(30)] = -torch.inf
-    expected = torch.softmax(logits, dim=2)
-    for k in range(2):
-        for scores in (dense, sparse):
-            found = likely_edges(scores)[k]
-            assert found.neighbors.shape == (30, LIKELY)
-            rows = np.arange(30)[:, None]
-            np.testing.assert_allclose(
-                found.probabilities, expected[k].numpy()[rows, found.neighbors], rtol=1e-4, atol=1e-6
-            )
-            assert (np.diff(found.probabilities, axis=1) <= 0).all()
-
-
-def choose(n: int, device: str = "cpu", **options: Any) -> Decoding:
-    return neural.choose_decoding(n, SolveOptions(**options), device)
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
-def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str) -> None:
-    assert choose(50, device, improve=False) == RECOMMENDED
-    assert not choose(50, device, decoder="beam").dominance  # the paper's
-
-
-@pytest.mark.parametrize(
-    ("n", "options", "expected"),
-    [
-        (50, {}, "beam-1000-views-4-dominance-length-60"),
-        (200, {}, "beam-1000-dominance-length-60"),
-        (200, {"improve": False}, "beam-1000-views-2-dominance-length-60"),
-        (301, {}, "greedy-candidates-16"),
-        (50, {"decoder": "beam"}, "beam-1000-views-4"),
-        (50, {"decoder": "beam", "improve": False}, "beam-1000"),
-        (301, {"decoder": "beam"}, "beam-1000"),
-        (301, {"decoder": "sample"}, "sample-16-candidates-16"),
-        (50, {"decoder": "greedy", "views": 3}, "greedy-views-3"),
-        (50, {"decoder": "beam-7-views-3-finalists-2"}, "beam-7-views-3-finalists-2"),
-        (301, {"decoder": "sample-64"}, "sample-64-candidates-16"),
-        (301, {"decoder": "greedy-candidates-5-bfloat16"}, "greedy-candidates-5-bfloat16"),
-        (50, {"decoder": Decoding("beam", width=9)}, "beam-9"),
-    ],
-)
-def test_what_is_not_asked_for_is_chosen_by_size(n: int, options: dict[str, Any], expected: str) -> None:
-    assert str(choose(n, **options)) == expected
-
-
-@pytest.mark.parametrize("decoder", ["beam-30-views-6-finalists-2-dominance-length-60", "sample-9-views-2"])
-def test_a_decoder_in_full_is_what_decode_views_does(decoder: str) -> None:
-    instance = random_instance(40, 3)
-    result = grn.solve(instance, improve=False, decoder=decoder)
-    expected = decode_views(load_policy("georoutenet"), [instance], decoder, together=1)
-    assert expected.lengths is not None
-    assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
-    assert result.method == f"georoutenet, {decoder}"
-    same = grn.solve(instance, improve=False, decoder=Decoding.parse(decoder))
-    np.testing.assert_array_equal(same.tour, result.tour)
-
-
-def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:
-    policy, instance = load_policy("georoutenet-50"), random_instance(30)
-    seen: list[torch.dtype | None] = []
-    policy.register_forward_pre_hook(lambda *_: seen.append(policy.compute_dtype))
-    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-bfloat16"))
-    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-views-1"))
-    assert seen == [torch.bfloat16, None]
-    assert policy.compute_dtype is None
-
-
-def test_time_ends_the_views_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, instance = load_policy("georoutenet-50"), random_instance(20)
-    decoding = Decoding("beam", views=5, width=10)
-    found = neural.neural_tours(policy, [instance], decoding, Ends(20), remaining=lambda: -1.0)
-    assert (str(found.decoding), found.complete) == ("beam-10", False)
-    assert neural.neural_tours(policy, [instance], decoding, Ends(20)).decoding == decoding
-    monkeypatch.setattr("georoutenet.solver.stages.Group._remaining", lambda _: 1e-9)
-    monkeypatch.setattr("georoutenet.solver.stages.Group._affordable", lambda *_: True)
-    result = grn.solve(instance, decoder="beam-40-views-5-finalists-2", max_seconds=60, improve=False)
-    check(result)
-    assert result.method == "georoutenet, beam-40"
-    assert result.notes[0] == "time for 1 of 5 views and no more for all finalists"
-
-
-def test_estimates_do_not_depend_on_earlier_calls() -> None:
-    before = [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)]
-    grn.solve_many([random_instance(n) for n in (100, 350)], improve=False)
-    assert [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)] == before
-
-
 @pytest.mark.parametrize("improve", [True, False])
 @pytest.mark.parametrize(
     ("first", "method"), [("greedy-edge", "greedy edge"), ("curve", "space-filling curve")]
@@ -577,66 +316,6 @@ def test_the_first_tour_may_be_asked_of_the_network(monkeypatch: pytest.MonkeyPa
     result = grn.solve(random_instance(61), stop=grn.MaxIterations(5), first="network")
     assert result.edges is not None
     assert result.notes == []
-
-
-def test_no_time_for_greedy_edge_is_said() -> None:
-    result = grn.solve_many([random_instance(30), random_instance(30)], first="greedy-edge", max_seconds=0)[0]
-    check(result)
-    assert result.method == "space-filling curve"
-    assert sum("no time for greedy edge" in note for note in result.notes) == 1
-
-
-def test_warming_up_loads_what_solve_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    grn.warm_up(device="cpu")
-    monkeypatch.setattr("georoutenet.policy.weights.load_policy", None)  # it is kept
-    check(grn.solve(random_instance(20), stop=grn.MaxIterations(1), device="cpu"))
-    grn.warm_up(None, device="cpu")
-    with pytest.raises(InputError, match="no weights 'georoutenet-7'"):
-        grn.warm_up("georoutenet-7")
-
-
-@pytest.mark.parametrize("where", ["stages.load", "stages.neural_tours", "network.likely_edges"])
-def test_ctrl_c_in_the_network_returns_a_tour(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f"georoutenet.solver.{where}", interrupted)
-    results = grn.solve_many([random_instance(20), random_instance(30)], first="network")
-    for result in results:
-        check(result)
-        assert result.interrupted
-        assert result.method == "space-filling curve"
-
-
-def test_ctrl_c_in_the_construction_returns_a_tour(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("georoutenet.solver.stages.NETWORK", 10)
-    monkeypatch.setattr("georoutenet.search.construct.greedy_edge", interrupted)
-    result = grn.solve(random_instance(20))
-    check(result)
-    assert result.interrupted
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-def test_ctrl_c_in_the_search_returns_the_best_so_far() -> None:
-    instance = random_instance(300, 2)
-    seen = threading.Event()
-
-    def interrupt() -> None:
-        seen.wait(30)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    result = grn.solve(
-        instance, stop=grn.MaxTime(60), progress=lambda stage, _: seen.set() if stage == "improve" else None
-    )
-    thread.join()
-    check(result)
-    assert result.interrupted
-    assert result.length < result.initial_length
 
 
 def test_a_policy_of_your_own() -> None:

@@ -1,0 +1,123 @@
+"""What the network is asked, in what memory and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from solved import check, random_instance
+
+import georoutenet as grn
+from georoutenet.decode import RECOMMENDED, Decoding, decode_views
+from georoutenet.errors import InputError
+from georoutenet.policy.weights import load_policy
+from georoutenet.search.path import Ends
+from georoutenet.solver import network as neural
+from georoutenet.solver.edges import LIKELY, likely_edges
+from georoutenet.solver.options import SolveOptions
+
+
+def test_too_large_a_request_says_what_would_fit() -> None:
+    with pytest.raises(InputError, match=r"beam over 3,000,000 cities needs about .* cities would fit"):
+        neural.check_memory(3_000_000, Decoding("beam"), "cpu")
+    wide = choose(100, beam_width=10**9)
+    with pytest.raises(InputError, match=r"a width of about ([\d,]+) would fit") as caught:
+        neural.check_memory(100, wide, "cpu", available=10**9)
+    width = int(str(caught.value).split("about ")[-1].split(" would")[0].replace(",", ""))
+    neural.check_memory(100, choose(100, beam_width=int(0.99 * width)), "cpu", available=10**9)
+    neural.check_memory(100_000, choose(100_000, decoder="greedy"), "cpu", available=2**31)
+
+
+def test_likely_edges_are_softmax_of_the_scores() -> None:
+    policy = load_policy("georoutenet-50")
+    coordinates = torch.rand(2, 30, 2, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        dense, sparse = policy(coordinates), policy(coordinates, candidates=29)
+    logits = dense.logits.clone()
+    logits[:, torch.arange(30), torch.arange(30)] = -torch.inf
+    expected = torch.softmax(logits, dim=2)
+    for k in range(2):
+        for scores in (dense, sparse):
+            found = likely_edges(scores)[k]
+            assert found.neighbors.shape == (30, LIKELY)
+            rows = np.arange(30)[:, None]
+            np.testing.assert_allclose(
+                found.probabilities, expected[k].numpy()[rows, found.neighbors], rtol=1e-4, atol=1e-6
+            )
+            assert (np.diff(found.probabilities, axis=1) <= 0).all()
+
+
+def choose(n: int, device: str = "cpu", **options: Any) -> Decoding:
+    return neural.choose_decoding(n, SolveOptions(**options), device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str) -> None:
+    assert choose(50, device, improve=False) == RECOMMENDED
+    assert not choose(50, device, decoder="beam").dominance  # the paper's
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "expected"),
+    [
+        (50, {}, "beam-1000-views-4-dominance-length-60"),
+        (200, {}, "beam-1000-dominance-length-60"),
+        (200, {"improve": False}, "beam-1000-views-2-dominance-length-60"),
+        (301, {}, "greedy-candidates-16"),
+        (50, {"decoder": "beam"}, "beam-1000-views-4"),
+        (50, {"decoder": "beam", "improve": False}, "beam-1000"),
+        (301, {"decoder": "beam"}, "beam-1000"),
+        (301, {"decoder": "sample"}, "sample-16-candidates-16"),
+        (50, {"decoder": "greedy", "views": 3}, "greedy-views-3"),
+        (50, {"decoder": "beam-7-views-3-finalists-2"}, "beam-7-views-3-finalists-2"),
+        (301, {"decoder": "sample-64"}, "sample-64-candidates-16"),
+        (301, {"decoder": "greedy-candidates-5-bfloat16"}, "greedy-candidates-5-bfloat16"),
+        (50, {"decoder": Decoding("beam", width=9)}, "beam-9"),
+    ],
+)
+def test_what_is_not_asked_for_is_chosen_by_size(n: int, options: dict[str, Any], expected: str) -> None:
+    assert str(choose(n, **options)) == expected
+
+
+@pytest.mark.parametrize("decoder", ["beam-30-views-6-finalists-2-dominance-length-60", "sample-9-views-2"])
+def test_a_decoder_in_full_is_what_decode_views_does(decoder: str) -> None:
+    instance = random_instance(40, 3)
+    result = grn.solve(instance, improve=False, decoder=decoder)
+    expected = decode_views(load_policy("georoutenet"), [instance], decoder, together=1)
+    assert expected.lengths is not None
+    assert result.length == pytest.approx(float(expected.lengths[0, 0]), rel=1e-12)
+    assert result.method == f"georoutenet, {decoder}"
+    same = grn.solve(instance, improve=False, decoder=Decoding.parse(decoder))
+    np.testing.assert_array_equal(same.tour, result.tour)
+
+
+def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:
+    policy, instance = load_policy("georoutenet-50"), random_instance(30)
+    seen: list[torch.dtype | None] = []
+    policy.register_forward_pre_hook(lambda *_: seen.append(policy.compute_dtype))
+    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-bfloat16"))
+    check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-views-1"))
+    assert seen == [torch.bfloat16, None]
+    assert policy.compute_dtype is None
+
+
+def test_time_ends_the_views_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, instance = load_policy("georoutenet-50"), random_instance(20)
+    decoding = Decoding("beam", views=5, width=10)
+    found = neural.neural_tours(policy, [instance], decoding, Ends(20), remaining=lambda: -1.0)
+    assert (str(found.decoding), found.complete) == ("beam-10", False)
+    assert neural.neural_tours(policy, [instance], decoding, Ends(20)).decoding == decoding
+    monkeypatch.setattr("georoutenet.solver.stages.Group._remaining", lambda _: 1e-9)
+    monkeypatch.setattr("georoutenet.solver.stages.Group._affordable", lambda *_: True)
+    result = grn.solve(instance, decoder="beam-40-views-5-finalists-2", max_seconds=60, improve=False)
+    check(result)
+    assert result.method == "georoutenet, beam-40"
+    assert result.notes[0] == "time for 1 of 5 views and no more for all finalists"
+
+
+def test_estimates_do_not_depend_on_earlier_calls() -> None:
+    before = [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)]
+    grn.solve_many([random_instance(n) for n in (100, 350)], improve=False)
+    assert [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)] == before
