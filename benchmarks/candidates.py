@@ -12,16 +12,12 @@ go to ``benchmarks/results/candidates.csv``.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rows import append
 
 import georoutenet as grn
 from georoutenet.evaluate.references import load_references, random_set
@@ -31,8 +27,7 @@ from georoutenet.search.ascent import prepare
 from georoutenet.search.local_search import kernel_coordinates
 from georoutenet.search.neighbors import candidate_neighbors
 
-RESULTS = Path(__file__).parent / "results" / "candidates.csv"
-COLUMNS = "set,count,weights,candidates,ends_covered_percent,commit,date,hardware,command"
+COLUMNS = ("set", "count", "weights", "candidates", "ends_covered_percent")
 FIRST = 5
 
 
@@ -76,8 +71,6 @@ def main() -> None:
     parser.add_argument("--weights", default="georoutenet")
     options = parser.parse_args()
     policy = grn.load_policy(options.weights)
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    about = (git.stdout.strip(), datetime.date.today().isoformat(), "2 cores, CPU", " ".join(sys.argv[1:]))
     rows = []
     for name in ("test200", "test500", "test1000"):
         tours, points = load_references(name).tours, random_set(name).coordinates
@@ -92,14 +85,9 @@ def main() -> None:
             for kind, lists in kinds.items():
                 shares.setdefault(kind, []).append(covered(tour.astype(np.int64), lists))
         for kind, values in shares.items():
-            rows.append((name, len(values), options.weights, kind, round(float(np.mean(values)), 3), *about))
+            rows.append((name, len(values), options.weights, kind, round(float(np.mean(values)), 3)))
             print(f"{name:<9} {kind:<26} {np.mean(values):.2f} %", flush=True)
-    new = not RESULTS.exists()
-    with open(RESULTS, "a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow(COLUMNS.split(","))
-        writer.writerows(rows)
+    append("candidates.csv", COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ PYTHONPATH the same lines measure that one.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from rows import append
 
 from georoutenet.examples import THOUSAND_CITIES
 from georoutenet.problem.generate import uniform
@@ -26,9 +25,8 @@ from georoutenet.problem.tour import gap, tour_length
 from georoutenet.search import greedy_edge, improve
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
-RESULTS = Path(__file__).parent / "results" / "solve_large.csv"
 COLUMNS = ["search", "cities", "limit_s", "clock", "start", "first_optimum", "first_s", "length", "kicks"]
-COLUMNS += ["cpu_s", "date"]
+COLUMNS += ["cpu_s"]
 
 
 @dataclass(frozen=True)
@@ -72,20 +70,11 @@ def main() -> None:
                 row += f"   gap {gap(result.length, THOUSAND_CITIES):.3f} % to LKH"
             print(row, flush=True)
             if options.record:
-                _record(
+                append("solve_large.csv", COLUMNS, [(
                     options.record, n, limit, options.clock, round(tour_length(instance, start), 4),
                     round(first.length, 4), round(first.seconds, 2), round(result.length, 4),
-                    result.iterations, round(cpu, 2), datetime.date.today().isoformat(),
-                )  # fmt: skip
-
-
-def _record(*row: object) -> None:
-    new = not RESULTS.exists()
-    with open(RESULTS, "a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
+                    result.iterations, round(cpu, 2),
+                )])  # fmt: skip
 
 
 if __name__ == "__main__":

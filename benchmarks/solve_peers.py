@@ -13,16 +13,12 @@ CPU time takes at the moment; what each really took is in the rows, which are ap
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
+from rows import append
 
 from georoutenet import DistanceRule, Instance, gap, load_tsplib, tour_length
 from georoutenet.evaluate.references import load_references, random_set
@@ -33,8 +29,7 @@ from georoutenet.search import greedy_edge, improve
 from georoutenet.search.neighbors import spatial_points
 from georoutenet.stop import Budget, Progress
 
-RESULTS = Path(__file__).parent / "results" / "solve_peers.csv"
-COLUMNS = "solver,instance,n,seed,length,reference,gap_percent,cpu_s,limit_s,commit,date,hardware,command"
+COLUMNS = ("solver", "instance", "n", "seed", "length", "reference", "gap_percent", "cpu_s", "limit_s")
 
 
 class CpuTime:
@@ -112,9 +107,6 @@ def main() -> None:
     options = parser.parse_args()
     for rule in DistanceRule.EUCLIDEAN, DistanceRule.GEO:  # compiled code
         ours(Instance(uniform(1, 100, 1)[0], rule=rule), 0.1, 0)
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False)
-    about = (commit.stdout.strip(), datetime.date.today().isoformat(), "2 cores, CPU", " ".join(sys.argv[1:]))
     rows: list[tuple[object, ...]] = []
     for instance in instances(options):
         found = []
@@ -128,19 +120,14 @@ def main() -> None:
         reference = instance.optimum or min(length for *_, length, _ in found)
         for name, seed, length, cpu in found:
             row = (name, instance.name, instance.n, seed, length, reference)
-            rows.append((*row, round(gap(length, reference), 5), round(cpu, 2), options.seconds, *about))
+            rows.append((*row, round(gap(length, reference), 5), round(cpu, 2), options.seconds))
         print(instance.name, [(row[0], row[6]) for row in rows[-len(found) :]], flush=True)
     for name in options.solvers:
         gaps = [float(row[6]) for row in rows if row[0] == name]  # type: ignore[arg-type]
         cpu = statistics.fmean(float(row[7]) for row in rows if row[0] == name)  # type: ignore[arg-type]
         best = f"at reference {sum(value <= 0 for value in gaps)} of {len(gaps)}"
         print(f"{name:<10} mean {statistics.fmean(gaps):.4f} %, worst {max(gaps):.4f}, {cpu:.2f} s, {best}")
-    new = not RESULTS.exists()
-    with open(RESULTS, "a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow(COLUMNS.split(","))
-        writer.writerows(rows)
+    append("solve_peers.csv", COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ FEW = 2_000
 FEW_IN_CLUSTERS = 150
 """Cities in clusters take four times the iterations, above so many: pr264's bound was 15 % low without."""
 BOUND = 400
-"""Iterations for a bound: on tsplib36 0.02 % below the value after 5,000, at worst 0.22 % (rat195)."""
+"""Iterations for a bound: on tsplib36 0.01 % below that of 5,000, at worst 0.09 (benchmarks/bound.py)."""
 COMPLETE = 20_000
 """Cities up to which a tree over all pairs is grown; there is no bound above."""
 PROVEN = 5_000
