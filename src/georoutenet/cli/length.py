@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from georoutenet.cli.inputs import CITIES, Matrix, MaxBytes
 from georoutenet.cli.screen import say
 from georoutenet.io.unpack import MAX_BYTES
 
@@ -16,19 +17,13 @@ def register(app: typer.Typer) -> None:
 
 
 def length(
-    cities: Annotated[
-        Path, typer.Argument(help="Cities: .tsp, .csv, .txt or .npy (also gzipped), - for stdin.")
-    ],
+    cities: Annotated[Path, typer.Argument(help=CITIES)],
     tour: Annotated[Path, typer.Argument(help="The tour: .tour, .opt.tour, .csv or .json (also gzipped).")],
     open_path: Annotated[
         bool, typer.Option("--open", help="Leave out the way back to the first city.")
     ] = False,
-    matrix: Annotated[
-        bool, typer.Option("--matrix", help="The cities are distances: .csv, .txt, .npy or .json.")
-    ] = False,
-    max_bytes: Annotated[
-        int, typer.Option("--max-bytes", min=1, help="Read at most so much of a file, counted unpacked.")
-    ] = MAX_BYTES,
+    matrix: Matrix = False,
+    max_bytes: MaxBytes = MAX_BYTES,
 ) -> None:
     """Print the length of a tour under the rule of its cities, and the gap where the optimum is known."""
     from georoutenet.io.files import read_instance, read_tour

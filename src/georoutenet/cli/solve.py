@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from georoutenet.cli import begin
+from georoutenet.cli.inputs import CITIES, Matrix, MaxBytes
 from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
@@ -44,18 +45,9 @@ def register(app: typer.Typer) -> None:
 
 
 def solve(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            help="Cities: .csv, .tsv, .txt, .json, .geojson, .tsp or .npy (also gzipped), - for stdin."
-        ),
-    ],
-    matrix: Annotated[
-        bool, typer.Option("--matrix", help="The files hold distances: .csv, .txt, .npy or .json.")
-    ] = False,
-    max_bytes: Annotated[
-        int, typer.Option("--max-bytes", min=1, help="Read at most so much of a file, counted unpacked.")
-    ] = MAX_BYTES,
+    files: Annotated[list[str], typer.Argument(help=CITIES)],
+    matrix: Matrix = False,
+    max_bytes: MaxBytes = MAX_BYTES,
     plot: Annotated[
         str | None, typer.Option(help="Draw the tour: .png, .svg or .pdf. {name} stands for the instance.")
     ] = None,
