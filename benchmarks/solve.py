@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
+import gzip
 import os
 import resource
 import statistics
@@ -208,7 +209,7 @@ def does_the_network_help(seeds: int = 3, most: int = 20_000) -> None:
                 row = (name, instance.name, instance.n, seed, round(excess, 4), int(solved), found.iterations)
                 rows.append((*row, round(first, 4), round(search, 4)))
     columns = ["first_tour", "instance", "n", "seed", "first_gap_percent", "solved", "perturbations"]
-    _write(RESULTS / "solve_help.csv", [*columns, "first_cpu_s", "search_cpu_s"], rows)
+    _write(RESULTS / "solve_help.csv.gz", [*columns, "first_cpu_s", "search_cpu_s"], rows)
     print(f"{'first tour':<18} {'gap %':>6} {'CPU s':>6} {'solved':>9} {'perturbations':>14} {'search s':>9}")
     for name in ("network", "greedy edge", "nearest neighbor"):
         own = [row for row in rows if row[0] == name]
@@ -279,7 +280,8 @@ def which_first_tour(times: tuple[float, ...] = (1.0, 10.0), seeds: int = 1) -> 
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    with open(f"{path}.part", "w", newline="") as file:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(f"{path}.part", "wt", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(rows)
