@@ -121,7 +121,8 @@ One command per line writes CSV files to `results/WEIGHTS`; `python -m research.
 results/WEIGHTS` packs them, and `georoutenet tables results` makes this page and its pictures. *Minutes*
 were spent solving on the machine named, the network's for each decoder, also where they shared it; an
 empty cell was not measured. TSPLIB has to be there (`georoutenet data tsplib`). Weights that are not
-packaged are given as a path; those called `paper-...` are in `research/weights`.""".splitlines()
+packaged are given as a path; `python -m research.weights` restores those called `paper-...` from the
+history of a full clone.""".splitlines()
 
 _ABOUT_FILES = """\
 `FILE.npz:CELL` is what `georoutenet compare` takes. Weights by the first digits of their SHA-256.
