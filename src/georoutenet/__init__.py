@@ -39,6 +39,7 @@ _EXPORTS = {
     "read_tour": "io.files",
     "show_versions": "policy.versions",
     "solve": "solver.api",
+    "solve_batch": "solver.batch",
     "solve_many": "solver.api",
     "tour_length": "problem.tour",
     "warm_up": "solver.stages",
@@ -68,6 +69,7 @@ __all__ = [
     "read_tour",
     "show_versions",
     "solve",
+    "solve_batch",
     "solve_many",
     "tour_length",
     "warm_up",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from georoutenet.problem.instance import DistanceRule, Instance
     from georoutenet.problem.tour import canonical, gap, tour_length
     from georoutenet.solver.api import solve, solve_many
+    from georoutenet.solver.batch import solve_batch
     from georoutenet.solver.result import Result
     from georoutenet.solver.stages import warm_up
     from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement

@@ -32,7 +32,12 @@ def test_keywords_are_the_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "own"), [(grn.solve, ["problem", "initial_tour"]), (grn.solve_many, ["problems"])]
+    ("function", "own"),
+    [
+        (grn.solve, ["problem", "initial_tour"]),
+        (grn.solve_many, ["problems"]),
+        (grn.solve_batch, ["coordinates", "rule", "tours"]),
+    ],
 )
 def test_signatures_and_docstrings_list_the_options(function: Any, own: list[str]) -> None:
     parameters = inspect.signature(function).parameters
@@ -114,6 +119,7 @@ def test_wrong_options_are_refused_even_where_they_are_not_used(
         lambda: grn.solve(CITIES, initial_tour=np.arange(20), **{"improve": False, **options}),
         lambda: grn.solve(CITIES[:2], **options),
         lambda: grn.solve_many([], **options),
+        lambda: grn.solve_batch(np.empty((0, 20, 2)), **options),
     ):
         with pytest.raises(InputError, match=message):
             solve()

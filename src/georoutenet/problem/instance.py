@@ -52,6 +52,10 @@ class DistanceRule(StrEnum):
     def is_tsplib(self) -> bool:
         return self not in (DistanceRule.EUCLIDEAN, DistanceRule.GREAT_CIRCLE)
 
+    def between(self, a: Float, b: Float) -> Float:
+        """Distances between places ``(..., 2)``; EXPLICIT has none."""
+        return _RULES[self](a, b)
+
 
 def _euclidean(a: Float, b: Float) -> Float:
     return np.hypot(a[..., 0] - b[..., 0], a[..., 1] - b[..., 1])
@@ -314,7 +318,7 @@ class Instance:
         if self.matrix is not None:
             distances = self.matrix[i, j]
         else:
-            distances = _RULES[self.rule](self.coordinates[i], self.coordinates[j])
+            distances = self.rule.between(self.coordinates[i], self.coordinates[j])
         return distances.astype(np.int64) if self.is_integer else distances
 
     def distance_matrix(self) -> NDArray[Any]:

@@ -12,6 +12,7 @@ The kernels find the cities concerned at the end of their arrays: the fixed edge
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ class Ends:
         """
         if self.n <= 3:
             return self._shortest(instance)
-        if self._fits(tour):
+        if self.fits(tour):
             return tour
         if self.start is not None and self.end is not None:
             tour = np.roll(tour, -int(np.flatnonzero(tour == self.start)[0]))
@@ -80,12 +81,13 @@ class Ends:
             return np.roll(tour, -1 - int(np.argmax(instance.distance(tour, np.roll(tour, -1)))))
         return self.arrange(instance, tour)
 
-    def _fits(self, tour: Tour) -> bool:
+    def fits(self, tour: Sequence[int] | Tour) -> bool:
+        """Whether a tour begins and ends as it should."""
         return self.start in (None, tour[0]) and self.end in (None, tour[-1])
 
     def _shortest(self, instance: Instance) -> Tour:
         tours = (np.array(order) for order in itertools.permutations(range(self.n)))
-        allowed = [tour for tour in tours if self.n == 1 or self._fits(tour)]
+        allowed = [tour for tour in tours if self.n == 1 or self.fits(tour)]
         return min(allowed, key=lambda tour: tour_length(instance, tour, closed=self.closed))
 
     def as_cycle(
@@ -123,7 +125,7 @@ class Ends:
         if both:
             return tour if tour[-1] == self.end else np.append(tour[:1], tour[:0:-1])
         tour = tour[1:]  # without the free city
-        return tour if self._fits(tour) else tour[::-1].copy()
+        return tour if self.fits(tour) else tour[::-1].copy()
 
     def _order(self, count: int) -> Tour:
         """The cities in the kernels' order."""

@@ -104,8 +104,8 @@ class Group:
         self.workers = 1
         """Threads that search one instance."""
 
-    def first_tours(self) -> None:
-        """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
+    def ask_network(self) -> None:
+        """For first tours, where it is to be asked; there are none afterwards where it is not."""
         asked = self.options.first in ("auto", "network")
         if self.tours is None and self.n > 3 and asked and not self.cancel.is_set():
             try:
@@ -114,6 +114,10 @@ class Group:
                     self._decode(decoding)
             except KeyboardInterrupt:
                 self.cancel.set()
+
+    def first_tours(self) -> None:
+        """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
+        self.ask_network()
         if self.tours is None:
             try:
                 self._construct_all()
@@ -168,7 +172,7 @@ class Group:
         check_memory(self.n, decoding, str(policy.device))
         self.policy = policy
         if device == "cpu" or options.improve:
-            _load_compiled(self.ends, self.instances)
+            load_compiled(self.ends, self.instances)
         self.timings["load"] = (now() - began) / self.count
         return decoding if self._affordable(decoding) else None
 
@@ -213,8 +217,12 @@ class Group:
 
     def _construct_all(self) -> None:
         began = now()
-        self.tours = [self.ends.cut(instance, self._construct(instance)) for instance in self.instances]
+        self.tours = [self.construct(instance) for instance in self.instances]
         self.timings["construct"] = (now() - began) / self.count
+
+    def construct(self, instance: Instance) -> Tour:
+        """A tour without the network, cut open where a path is asked for."""
+        return self.ends.cut(instance, self._construct(instance))
 
     def _construct(self, instance: Instance) -> Tour:
         """A tour without the network: greedy edge, or along a curve where even that takes too long."""
@@ -253,8 +261,8 @@ class Group:
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
             if self._has_room(shared):
-                _load_compiled(self.ends, [instance])
-                neighbors = self._neighbors(instance, shared)
+                load_compiled(self.ends, [instance])
+                neighbors = self.neighbors(instance, self._left(shared))
                 offset = shared + now() - began
                 found = improve(
                     instance,
@@ -322,9 +330,9 @@ class Group:
     def _has_room(self, elapsed: float) -> bool:
         return self._left(elapsed) > MARGIN * self._seconds("nearest") + _numba_import()
 
-    def _neighbors(self, instance: Instance, elapsed: float) -> NDArray[np.int32] | None:
+    def neighbors(self, instance: Instance, left: float) -> NDArray[np.int32] | None:
         """The local search's own candidate lists (None), or the nearest cities where time is short."""
-        if self._left(elapsed) > MARGIN * self._seconds("candidates"):
+        if left > MARGIN * self._seconds("candidates"):
             return None
         from georoutenet.search.neighbors import instance_neighbors
 
@@ -336,7 +344,7 @@ class Group:
             return Later(MaxTime(self.options.max_seconds), offset)
         if self.options.stop is not None:
             return Later(self.options.stop, offset)
-        return AnyOf(MaxTime(max(10.0, self.n / 1000)), NoImprovement(max(20_000, 100 * self.n)))
+        return default_stop(self.n)
 
     def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
         report = self.options.progress
@@ -351,7 +359,7 @@ def warm_up(weights: str | Path | None = "georoutenet", *, device: str = "auto")
     Where ``solve`` has never run, the code is compiled, which may take a minute. ``weights=None`` leaves the
     weights out.
     """
-    _load_compiled(Ends(1), [])
+    load_compiled(Ends(1), [])
     place = choose_device(device)
     if place.type == "cpu":
         from georoutenet.decode import compile_decoders
@@ -361,11 +369,17 @@ def warm_up(weights: str | Path | None = "georoutenet", *, device: str = "auto")
         load(weights, str(place))
 
 
+def default_stop(n: int) -> Stop:
+    """Without a limit: until little more is to be gained."""
+    return AnyOf(MaxTime(max(10.0, n / 1000)), NoImprovement(max(20_000, 100 * n)))
+
+
 def _numba_import() -> float:
     return 0.0 if "numba" in sys.modules else IMPORT["numba"]
 
 
-def _load_compiled(ends: Ends, instances: list[Instance]) -> None:
+def load_compiled(ends: Ends, instances: list[Instance]) -> None:
+    """The search for instances of these kinds; all kinds up to 10,000 cities where none is given."""
     watch_compiler()
     from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
 

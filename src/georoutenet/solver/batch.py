@@ -1,0 +1,295 @@
+"""Many instances of one size in one call: an array of cities in, arrays of tours and lengths out.
+
+The stages are those of ``solve_many``, and so are the tours. What differs is what surrounds them: one check
+for all, no ``Result`` for each, and a time limit that bounds the whole call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.clock import now
+from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
+from georoutenet.problem.globe import are_degrees
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import tour_length
+from georoutenet.search.path import Ends
+from georoutenet.search.space_filling import space_filling_curve
+from georoutenet.solver.api import available_cores
+from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
+from georoutenet.solver.stages import AGREED, Cancelled, Group, Later, default_stop, load_compiled
+from georoutenet.stop import AnyOf, MaxTime, Progress, Stop
+
+CHUNK = 1024
+"""Instances that are in work at a time: beside them only the arrays given and returned are in memory."""
+LEAST = (1e-3, 5e-5)
+"""Seconds, and seconds per city, of a construction and a descent: with less, a search is not begun."""
+REPORT = 0.1
+"""Seconds between two calls of ``progress``."""
+
+Points = NDArray[np.float64]
+Tours = NDArray[np.int64]
+
+
+@overload
+def solve_batch(
+    coordinates: Any, *, rule: str = ..., tours: Literal[True] = ..., **options: Unpack[SolveKeywords]
+) -> tuple[Any, Any]: ...
+@overload
+def solve_batch(
+    coordinates: Any, *, rule: str = ..., tours: Literal[False], **options: Unpack[SolveKeywords]
+) -> Any: ...
+
+
+@takes_options
+def solve_batch(
+    coordinates: Any, *, rule: str = "EUCLIDEAN", tours: bool = True, **options: Unpack[SolveKeywords]
+) -> Any:
+    """Short, valid tours through ``B`` instances of ``n`` cities each: ``coordinates (B, n, 2)``.
+
+    Returns tours ``(B, n)``, whole numbers of 64 bits, and lengths ``(B,)`` in float64; with ``tours=False``
+    the lengths alone. NumPy (or lists) in, NumPy out; a tensor of torch gives tensors on its device. All
+    instances are measured by ``rule``: a ``DistanceRule`` but EXPLICIT, or its name.
+
+    Options are those of ``solve`` and give the tours that ``solve_many`` would give, on ``workers`` threads
+    (one per core). ``max_seconds``, and the time in ``stop``, bound the whole call, and what one instance
+    does not need goes to the others; iterations and gaps in ``stop`` are of each instance. Where time ends
+    before all are searched, the rest have a tour along a space-filling curve, and a warning says how many.
+    ``start`` and ``end`` are positions and hold for all. ``progress`` is called some ten times a second with
+    the stage ``batch`` and a ``Progress`` whose iterations are the instances done and whose length is their
+    mean. Ctrl-C ends the call without a result.
+    """
+    began = now()
+    checked = read_options("solve_batch", options)
+    if tours not in (True, False):
+        raise InputError(f"tours must be True or False, got {tours!r}")
+    found = _Batch(_points(coordinates, _rule(rule)), _rule(rule), checked, began)
+    found.run()
+    order, lengths = _as_given(found.tours, coordinates), _as_given(found.lengths, coordinates)
+    return (order, lengths) if tours else lengths
+
+
+class _Batch:
+    """One call: the arrays, the clock, the threads."""
+
+    def __init__(self, points: Points, rule: DistanceRule, options: SolveOptions, began: float) -> None:
+        self.points, self.rule, self.options, self.began = points, rule, options, began
+        self.count, self.n = points.shape[:2]
+        start, end = (
+            Instance(np.zeros((self.n, 2))).city(city) if isinstance(city, str) else city
+            for city in (options.start, options.end)
+        )
+        self.ends = Ends(self.n, start=start, end=end, closed=options.closed)
+        self.limit: Stop | None = options.stop
+        if options.max_seconds is not None:
+            self.limit = MaxTime(options.max_seconds)
+        self.timed = math.isfinite(self._left())
+        self.workers = options.workers or available_cores()
+        self.least = LEAST[0] + LEAST[1] * self.n
+        self.cancel = threading.Event()
+        self.tours: Tours = np.empty((self.count, self.n), dtype=np.int64)
+        self.lengths = np.zeros(self.count)
+        self.done = np.zeros(self.count, dtype=np.bool_)
+
+    def run(self) -> None:
+        if self.n <= 3:
+            self._compare_all()
+            return
+        if self.timed:
+            self._follow_curves()
+        try:
+            for first in range(0, self.count, CHUNK):
+                if self._left() < self.least:
+                    break
+                self._solve(range(first, min(first + CHUNK, self.count)))
+        finally:
+            self.cancel.set()
+        missed = self.count - int(self.done.sum())
+        if missed:
+            warnings.warn(
+                f"time ended before {missed:,} of {self.count:,} instances were searched; "
+                "their tours follow a curve",
+                GeoRouteNetWarning,
+                stacklevel=3,
+            )
+
+    def _left(self) -> float:
+        """Seconds left to the call."""
+        if self.limit is None:
+            return math.inf
+        return self.limit.budget(Progress(now() - self.began, 0, 0, math.inf)).seconds
+
+    def _compare_all(self) -> None:
+        """Up to three cities: the shortest of all tours that are allowed."""
+        tours = [order for order in itertools.permutations(range(self.n)) if self.ends.fits(order)]
+        best = np.full(self.count, math.inf)
+        for order in np.array(tours):
+            lengths = self._measure(slice(None), np.broadcast_to(order, self.tours.shape))
+            shorter = lengths < best
+            self.tours[shorter], best[shorter] = order, lengths[shorter]
+        self.lengths = best
+
+    def _follow_curves(self) -> None:
+        """A valid tour for every instance, whatever time is left."""
+        for first in range(0, self.count, CHUNK):
+            part = slice(first, first + CHUNK)
+            tours = space_filling_curve(self.points[part])
+            start, end = self.ends.start, self.ends.end
+            if start is not None or end is not None:
+                begin = np.argmax(tours == (end if start is None else start), axis=1) + (start is None)
+                tours = np.take_along_axis(tours, (begin[:, None] + np.arange(self.n)) % self.n, axis=1)
+            if start is not None and end is not None:
+                tours = np.take_along_axis(tours, np.argsort(tours == end, axis=1, kind="stable"), axis=1)
+            self.tours[part], self.lengths[part] = tours, self._measure(part, tours)
+
+    def _measure(self, part: slice, tours: Tours) -> Points:
+        places = np.take_along_axis(self.points[part], tours[:, :, None], axis=1)
+        following = np.roll(places, -1, axis=1)
+        if not self.options.closed or self.n == 1:
+            places, following = places[:, :-1], following[:, :-1]
+        return self.rule.between(places, following).sum(axis=1)
+
+    def _solve(self, part: range) -> None:
+        """First tours by the network where it is to be asked; then each instance in a thread."""
+        instances = [Instance(self.points[k], rule=self.rule) for k in part]
+        options = self.options
+        if self.timed:
+            share = self._left() / (self.count - part.start)
+            options = replace(options, stop=None, max_seconds=share)
+        group = Group(instances, options, now(), cancel=self.cancel)
+        group.ask_network()
+        if self.cancel.is_set():
+            raise KeyboardInterrupt
+        load_compiled(self.ends, instances[:1])
+        jobs = iter(enumerate(part))
+        failed: list[BaseException] = []
+        threads = [
+            threading.Thread(target=self._work, args=(group, jobs, failed), daemon=True)
+            for _ in range(min(self.workers, len(part)))
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(REPORT)
+                    self._report()
+        finally:
+            if any(thread.is_alive() for thread in threads):
+                self.cancel.set()
+                for thread in threads:
+                    thread.join()
+        if failed:
+            raise failed[0]
+        self._report()
+
+    def _report(self) -> None:
+        if self.options.progress is not None and self.done.any():
+            done, mean = int(self.done.sum()), float(self.lengths[self.done].mean())
+            self.options.progress("batch", Progress(now() - self.began, done, 0, mean))
+
+    def _work(self, group: Group, jobs: Iterator[tuple[int, int]], failed: list[BaseException]) -> None:
+        try:
+            for own, k in jobs:  # taking one is a single operation
+                if self.cancel.is_set():
+                    return
+                self._finish(group, own, k)
+        except BaseException as error:
+            failed.append(error)
+            self.cancel.set()
+
+    def _finish(self, group: Group, own: int, k: int) -> None:
+        """One instance to its end."""
+        from georoutenet.search.local_search import improve
+
+        instance, options, left = group.instances[own], self.options, math.inf
+        if self.timed:
+            left = self._left()
+            if left < self.least:
+                return
+            left = max(self.least, left * self.workers / (self.count - k))
+        if group.tours is None:
+            tour = group.construct(instance)
+        else:
+            tour = self.ends.arrange(instance, group.tours[own])
+        if not options.improve:
+            self._keep(k, tour, tour_length(instance, tour, closed=options.closed))
+            return
+        found = improve(
+            instance,
+            tour,
+            neighbors=group.neighbors(instance, left),
+            stop=AnyOf(self._search_stop(left), Cancelled(self.cancel)),
+            seed=options.seed,
+            start=self.ends.start,
+            end=self.ends.end,
+            closed=options.closed,
+            agreed=AGREED if self.timed or self.limit is None else 0,
+        )
+        self._keep(k, found.tour, found.length)
+
+    def _keep(self, k: int, tour: Tours, length: float) -> None:
+        if not self.cancel.is_set():
+            self.tours[k], self.lengths[k], self.done[k] = tour, length, True
+
+    def _search_stop(self, left: float) -> Stop:
+        if self.limit is None:
+            return default_stop(self.n)
+        own = Later(self.limit, now() - self.began)
+        return AnyOf(own, MaxTime(left), default_stop(self.n)) if self.timed else own
+
+
+def _rule(rule: str) -> DistanceRule:
+    allowed = [each for each in DistanceRule if each is not DistanceRule.EXPLICIT]
+    if rule not in allowed:
+        raise InputError(f"unknown distance rule {rule!r}; allowed: {', '.join(allowed)}")
+    return DistanceRule(rule)
+
+
+def _is_tensor(values: Any) -> bool:
+    return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
+
+
+def _points(coordinates: Any, rule: DistanceRule) -> Points:
+    """What was given as ``(B, n, 2)`` in float64, checked as ``Instance`` checks it."""
+    values = coordinates
+    if _is_tensor(values) and not values.requires_grad:
+        values = values.cpu().double()
+    given = given_array(values, "coordinates", "(B, n, 2)")
+    refuse_other_than_numbers(
+        coordinates if isinstance(coordinates, (list, tuple)) else (), given, "coordinates"
+    )
+    try:
+        points = np.ascontiguousarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"coordinates must be an array of numbers of shape (B, n, 2): {error}") from None
+    if points.ndim != 3 or points.shape[2] != 2 or points.shape[1] == 0:
+        one = "; solve takes one instance (n, 2)" if points.ndim == 2 and points.shape[1] == 2 else ""
+        raise InputError(f"coordinates must have shape (B, n, 2) with n >= 1, got {given.shape}{one}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = (points.max(axis=1) - points.min(axis=1)).sum(axis=1)
+        good = np.isfinite(points).all(axis=(1, 2)) & (span < 1e100)
+    if rule is DistanceRule.GREAT_CIRCLE:
+        good &= are_degrees(points.reshape(-1, 2)).reshape(points.shape[:2]).all(axis=1)
+    for k in np.flatnonzero(~good):
+        try:
+            Instance(points[k], rule=rule)
+        except InputError as error:
+            raise InputError(f"instance {k} (counting from 0): {error}") from None
+    return points
+
+
+def _as_given(values: NDArray[Any], like: Any) -> Any:
+    """As a tensor on its device where ``like`` is one."""
+    return sys.modules["torch"].from_numpy(values).to(like.device) if _is_tensor(like) else values
