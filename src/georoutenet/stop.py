@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from georoutenet.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,18 @@ class Progress:
     length: float
     lower_bound: float | None = None
     """No tour is shorter, where that is known."""
+    method: str = ""
+    """How the first tour was made, in the report of it."""
+    current: Callable[[], NDArray[np.int64]] | None = field(default=None, repr=False, compare=False)
+    """In a report: copies the best tour so far. None in a history, and where there is no tour yet."""
+
+    def tour(self) -> NDArray[np.int64] | None:
+        """The best tour so far; to be asked within the call that reports it, since the search then goes on.
+
+        Above 10,000 cities it is the tour before the window that is being searched, a little longer than
+        ``length``.
+        """
+        return None if self.current is None else self.current()
 
 
 @dataclass(frozen=True)

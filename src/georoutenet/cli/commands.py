@@ -52,13 +52,17 @@ def _register_subcommands() -> None:
         evaluate,
         length,
         reference,
+        serve,
         solve,
         tables,
         train,
         weights,
     )
 
-    modules = (solve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights, doctor)
+    modules = (
+        *(solve, serve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights),
+        doctor,
+    )
     for module in modules:
         module.register(app)
 

@@ -63,9 +63,13 @@ def _read_bytes(path: str, max_bytes: int) -> bytes:
         raise InputError(f"{source}: {error}") from None
     except (OSError, ValueError, MemoryError) as error:
         raise InputError(f"{source}: cannot read: {_reason(error)}") from None
+    _refuse_empty(data, source)
+    return data
+
+
+def _refuse_empty(data: bytes, source: str) -> None:
     if not data.strip():
         raise InputError(f"{source}: empty")
-    return data
 
 
 def _reason(error: Exception) -> object:
@@ -145,6 +149,20 @@ def read_instance(
             return Instance(array, name=name)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
+    return parse_instance(data, extension, source, name=name, matrix=matrix, id_column=id_column)
+
+
+def parse_instance(
+    data: bytes,
+    extension: str,
+    source: str = "text",
+    *,
+    name: str = "instance",
+    matrix: bool = False,
+    id_column: str | None = None,
+) -> Instance:
+    """Cities from the content of a file of any extension but ``.npy``; ``source`` is named in errors."""
+    _refuse_empty(data, source)
     if extension == ".tsp":
         return parse_tsp(_decoded_tsplib(data), source, name=name)
     if extension in (".json", ".geojson"):
@@ -234,31 +252,35 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
     """
     path = os.fspath(path)
     _, extension = _extension(path, WRITTEN_TOUR_EXTENSIONS, "a tour", gzipped=False)
+    text = format_route(tour, instance, extension, closed=closed)
+    with atomic_write(path) as file:
+        file.write(text)
+
+
+def format_route(tour: ArrayLike, instance: Instance, extension: str, *, closed: bool = True) -> str:
+    """The text that ``write_tour`` writes to a file of this extension."""
     cities = check_tour(tour, instance.n)
     length = tour_length(instance, cities, closed=closed)
     if extension == ".tour":
         kind = "" if closed else "open path, "
         comment = f"{kind}length {length} ({instance.rule.value})"
-        text = format_tour(cities, name=f"{instance.name}.tour", comment=comment)
-    elif extension == ".csv":
-        text = format_csv(cities, instance)
-    elif extension == ".geojson":
-        text = format_geojson(cities, instance, closed=closed)
-    elif extension == ".gpx":
-        text = format_gpx(cities, instance, closed=closed)
-    else:
-        content = {
-            "name": instance.name,
-            "n": instance.n,
-            "rule": instance.rule.value,
-            "length": length,
-            "closed": closed,
-            "tour": cities.tolist(),
-            "visits": visits(cities, instance),
-        }
-        text = json.dumps(content) + "\n"
-    with atomic_write(path) as file:
-        file.write(text)
+        return format_tour(cities, name=f"{instance.name}.tour", comment=comment)
+    if extension == ".csv":
+        return format_csv(cities, instance)
+    if extension == ".geojson":
+        return format_geojson(cities, instance, closed=closed)
+    if extension == ".gpx":
+        return format_gpx(cities, instance, closed=closed)
+    content = {
+        "name": instance.name,
+        "n": instance.n,
+        "rule": instance.rule.value,
+        "length": length,
+        "closed": closed,
+        "tour": cities.tolist(),
+        "visits": visits(cities, instance),
+    }
+    return json.dumps(content) + "\n"
 
 
 def write_instance(path: PathLike, instance: Instance, *, scale: float | None = None) -> None:

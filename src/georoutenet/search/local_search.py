@@ -18,7 +18,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,7 @@ class _Run:
         if self.instance.n > WHOLE:
             self._search_windows(state, code, places, 0, seed)
             state.queue[:] = state.tour
-        if self.report is not None:
-            self.report(self._progress())
+        self._tell()
         self._descend(state, rule)
         if self.instance.n <= WHOLE:
             edge = self._mean_edge()
@@ -283,17 +282,23 @@ class _Run:
         self.since_improvement = iterations - 1 - last if last >= 0 else self.since_improvement + iterations
         if last >= 0 or (iterations == 0 and gain > 0):
             self.history.append(self._progress())
+        self._tell()
+
+    def _tell(self) -> None:
         if self.report is not None:
-            self.report(self._progress())
+            self.report(replace(self._progress(), current=lambda: self._best()[0].copy()))
+
+    def _best(self) -> tuple[Tour, Any]:
+        """A copy of the best tour so far, and its length."""
+        if self.state is not None:
+            found = self.ends.from_cycle(best_tour(self.state).astype(np.int64))
+            length = tour_length(self.instance, found, closed=self.ends.closed)
+            if length < self.initial:
+                return found, length
+        return self.given, self.initial
 
     def result(self, interrupted: bool) -> Improved:
-        tour, length = self.given, self.initial
-        if self.state is not None:
-            best = best_tour(self.state)
-            found = self.ends.from_cycle(best.astype(np.int64))
-            found_length = tour_length(self.instance, found, closed=self.ends.closed)
-            if found_length < length:
-                tour, length = found, found_length
+        tour, length = self._best()
         seconds = time.perf_counter() - self.begin
         return Improved(tour, length, self.iterations, seconds, self.history, interrupted, self.lower_bound)
 

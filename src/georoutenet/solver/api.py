@@ -5,6 +5,7 @@ Each stage is visible in ``Result.timings`` and can be changed or left out. One 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -53,13 +54,28 @@ def solve(
     The result is the same for the same seed, machine and options unless a time limit ends the search.
     """
     checked = read_options("solve", options)
-    if initial_tour is not None and checked.first != "auto":
-        raise InputError(f"give initial_tour or first={checked.first!r}, not both")
     began = now()
-    instance = as_instance(problem)
+    return solve_one(as_instance(problem), checked, initial_tour=initial_tour, began=began)
+
+
+def solve_one(
+    instance: Instance,
+    options: SolveOptions,
+    *,
+    initial_tour: ArrayLike | None = None,
+    began: float | None = None,
+    cancel: threading.Event | None = None,
+    longest: float = math.inf,
+) -> Result:
+    """``solve`` for programs that serve others: ``cancel`` ends it from another thread, as Ctrl-C would.
+
+    ``longest`` bounds it in seconds where the options set no limit, and leaves it to end by itself before.
+    """
+    if initial_tour is not None and options.first != "auto":
+        raise InputError(f"give initial_tour or first={options.first!r}, not both")
     tours = None if initial_tour is None else [check_tour(initial_tour, instance.n)]
-    group = Group([instance], checked, began, tours)
-    group.workers = threads(checked, instance.n)
+    group = Group([instance], options, now() if began is None else began, tours, cancel)
+    group.workers, group.longest = threads(options, instance.n), longest
     group.first_tours()
     return group.finish(0)
 

@@ -21,6 +21,21 @@ class EdgeProbabilities:
 
     neighbors: NDArray[np.int32]  # (n, K)
     probabilities: NDArray[np.float32]  # (n, K)
+    start: NDArray[np.float32]  # (n,) of the first city
+
+    def undirected(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Edges ``(m, 2)``, the smaller city first, and how probable each is; the most probable first.
+
+        That is the sum of both directions, at most 1: a tour leaves a city one way and comes by another, so a
+        network that is sure of a tour gives each of its edges one half in either direction.
+        """
+        n, k = self.neighbors.shape
+        pairs = np.column_stack([np.repeat(np.arange(n), k), self.neighbors.ravel().astype(np.int64)])
+        pairs.sort(axis=1)
+        keys, index = np.unique(pairs[:, 0] * n + pairs[:, 1], return_inverse=True)
+        sums = np.minimum(np.bincount(index, self.probabilities.ravel().astype(np.float64)), 1.0)
+        order = np.argsort(-sums, kind="stable")
+        return np.column_stack(np.divmod(keys, n))[order], sums[order]
 
 
 def likely_edges(scores: Scores, count: int = LIKELY) -> list[EdgeProbabilities]:
@@ -34,7 +49,8 @@ def likely_edges(scores: Scores, count: int = LIKELY) -> list[EdgeProbabilities]
     kept = min(count, scores.n - 1, logits.shape[2])
     probabilities, index = torch.softmax(logits, dim=2).topk(kept, dim=2)
     cities = index if neighbors is None else neighbors.gather(2, index)
+    starts = scores.start.float().exp()
     return [
-        EdgeProbabilities(c.cpu().numpy().astype(np.int32), p.cpu().numpy())
-        for c, p in zip(cities, probabilities, strict=True)
+        EdgeProbabilities(c.cpu().numpy().astype(np.int32), p.cpu().numpy(), s.cpu().numpy())
+        for c, p, s in zip(cities, probabilities, starts, strict=True)
     ]

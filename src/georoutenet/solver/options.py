@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from georoutenet.policy.policy import Policy
 
 Report = Callable[[str, Progress], None]
-"""Called with the name of the stage and where it stands; lengths are infinite before the first tour."""
+"""Called with the name of the stage (``load``, ``network``, ``first``, ``improve``) and where it stands.
+
+Lengths are infinite before the first tour, which ``first`` reports. From then on ``progress.tour()`` gives
+the best tour so far; it costs nothing where it is not asked.
+"""
 
 FIRST = ("auto", "network", "greedy-edge", "curve")
 

@@ -103,6 +103,8 @@ class Group:
         self.shared = 0.0
         self.workers = 1
         """Threads that search one instance."""
+        self.longest = math.inf
+        """Seconds after which the work ends although the caller set no limit."""
 
     def ask_network(self) -> None:
         """For first tours, where it is to be asked; there are none afterwards where it is not."""
@@ -203,7 +205,7 @@ class Group:
             decoding,
             self.ends,
             seed=self.options.seed,
-            remaining=lambda: (until - self._elapsed()) * self.count,
+            remaining=lambda: 0.0 if self.cancel.is_set() else (until - self._elapsed()) * self.count,
         )
         self.timings["network"] = found.network / self.count
         self.timings["decode"] = found.decode / self.count
@@ -257,6 +259,8 @@ class Group:
         tour = self.tours[k]
         length = tour_length(instance, tour, closed=options.closed)
         history = [Progress(shared, 0, 0, float(length))]
+        if options.progress is not None:
+            options.progress("first", replace(history[0], method=self.method, current=tour.copy))
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
@@ -313,7 +317,7 @@ class Group:
 
     def _left(self, elapsed: float) -> float:
         if self.limit is None:
-            return math.inf
+            return self.longest - elapsed
         return self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
 
     @property
@@ -344,7 +348,7 @@ class Group:
             return Later(MaxTime(self.options.max_seconds), offset)
         if self.options.stop is not None:
             return Later(self.options.stop, offset)
-        return default_stop(self.n)
+        return AnyOf(default_stop(self.n), Later(MaxTime(self.longest), offset))
 
     def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
         report = self.options.progress

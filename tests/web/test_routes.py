@@ -1,0 +1,155 @@
+"""The routes: what they answer, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import georoutenet as grn
+from georoutenet.io.files import read_tour
+from georoutenet.problem.generate import uniform
+from georoutenet.web.app import create_app
+from georoutenet.web.limits import Limits
+
+SQUARE = [[0, 0], [0, 3], [4, 3], [4, 0]]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    limits = Limits(cities=500, seconds=2.0, body_bytes=100_000, searches=2)
+    with TestClient(create_app(limits, warm=False)) as client:
+        yield client
+
+
+def events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a stream, read as the standard has it: blocks of fields."""
+    blocks = [dict(line.split(": ", 1) for line in block.split("\n")) for block in text.strip().split("\n\n")]
+    return [(block["event"], json.loads(block["data"])) for block in blocks]
+
+
+def test_information(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok", "version": grn.__version__}
+    limits = client.get("/api/limits").json()
+    assert (limits["cities"], limits["seconds"], limits["body_bytes"]) == (500, 2.0, 100_000)
+    names = {each["name"] for each in client.get("/api/weights").json()}
+    assert names == {"georoutenet", "georoutenet-50"}
+
+
+def test_examples_are_instances_that_solve_takes_back(client: TestClient) -> None:
+    listed = client.get("/api/examples").json()
+    for each in listed:
+        given = client.get(f"/api/examples/{each['name']}").json()
+        assert len(given["coordinates"]) == len(given["plane"]) == each["cities"]
+        assert given["optimum"] == each["optimum"]
+    capitals = client.get("/api/examples/us-capitals").json()
+    answer = client.post("/api/solve", json=capitals | {"max_seconds": 1, "start": "Denver"}).json()
+    assert answer["length"] == pytest.approx(capitals["optimum"])
+    assert capitals["ids"][answer["tour"][0]] == "Denver"
+
+
+def test_solve_answers_as_the_python_function_does(client: TestClient) -> None:
+    points = uniform(1, 60, 3)[0].astype(float)
+    options = {"seed": 5, "closed": False, "start": 3}
+    answer = client.post("/api/solve", json={"coordinates": points.tolist(), "name": "x"} | options).json()
+    result = grn.solve(points, workers=1, **options)
+    assert answer["tour"] == result.tour.tolist()
+    assert answer["length"] == pytest.approx(result.length)
+    assert answer["name"] == "x"
+
+
+def test_a_stream_ends_with_what_solve_answers(client: TestClient) -> None:
+    points = uniform(1, 200, 3)[0].astype(float)
+    given = {"coordinates": points.tolist(), "rule": "EUCLIDEAN"}
+    response = client.post("/api/solve/stream", json=given)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    found = events(response.text)
+    names = [name for name, _ in found]
+    assert names[0] == "first"
+    assert names[-1] == "done"
+    assert set(names[1:-1]) <= {"tour", "bound"}
+    assert "bound" in names
+    assert found[0][1]["method"] == "greedy edge"
+    lengths = []
+    for name, content in found:
+        if name != "bound":
+            assert sorted(content["tour"]) == list(range(200))
+            assert content["length"] == pytest.approx(grn.tour_length(grn.Instance(points), content["tour"]))
+            lengths.append(content["length"])
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(lengths))
+    assert len(set(lengths)) >= 2
+    assert found[-1][1]["tour"] == client.post("/api/solve", json=given).json()["tour"]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "words"),
+    [
+        ("/api/solve", {"coordinates": SQUARE, "foo": 1}, "solve has no option 'foo'"),
+        ("/api/solve", {"coordinates": SQUARE, "progress": 1}, "solve has no option 'progress'"),
+        ("/api/solve", {"coordinates": SQUARE, "max_seconds": 3}, "this server allows 2"),
+        ("/api/solve", {"coordinates": SQUARE, "max_seconds": "1"}, "max_seconds must be a number"),
+        ("/api/solve", {"coordinates": SQUARE, "workers": 2}, "this server allows 1"),
+        ("/api/solve", {"coordinates": SQUARE, "weights": "/etc/passwd"}, "no weights '/etc/passwd'"),
+        ("/api/solve", {"coordinates": SQUARE, "decoder": "beam-9999"}, "this server allows 2,000"),
+        ("/api/solve", {"coordinates": SQUARE, "rule": "ROUND"}, "unknown distance rule 'ROUND'"),
+        ("/api/solve", {"coordinates": [[0, 0]] * 501}, "501 cities; this server allows 500"),
+        ("/api/solve", {"coordinates": [[0, 0], [0]]}, "coordinates"),
+        ("/api/solve", {"coordinates": "0,0"}, "coordinates must be a list of rows"),
+        ("/api/solve", {}, "an instance needs coordinates"),
+        ("/api/solve", {"coordinates": SQUARE, "start": "Rome"}, "no city is called 'Rome'"),
+        ("/api/solve", [1], "expected a JSON object"),
+        ("/api/scores", {"coordinates": SQUARE, "seed": 1}, "scores has no option 'seed'"),
+        ("/api/export?format=tour", {"coordinates": SQUARE, "tour": [0, 1, 2]}, "3 entries for 4 cities"),
+        ("/api/export?format=exe", {"coordinates": SQUARE, "tour": [0]}, "unknown format 'exe'"),
+        ("/api/export?format=gpx", {"coordinates": SQUARE, "tour": [0, 1, 2, 3]}, "needs latitudes"),
+    ],
+)
+def test_bad_requests_get_the_words_of_the_python_errors(
+    client: TestClient, path: str, given: Any, words: str
+) -> None:
+    response = client.post(path, json=given)
+    problem = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code, problem["status"], problem["title"]) == (400, 400, "Bad Request")
+    assert words in problem["detail"]
+
+
+def test_an_export_is_what_our_readers_read(client: TestClient, tmp_path: Path) -> None:
+    capitals = client.get("/api/examples/us-capitals").json()
+    tour = np.random.default_rng(0).permutation(48).tolist()
+    for form in ("tour", "csv", "json", "geojson", "gpx"):
+        given = capitals | {"tour": tour, "name": "../évil\n"}
+        response = client.post(f"/api/export?format={form}", json=given)
+        assert response.status_code == 200
+        name = response.headers["content-disposition"]
+        assert name.endswith(f"filename*=UTF-8''_%C3%A9vil_.{form}")
+        file = tmp_path / f"out.{form}"
+        file.write_bytes(response.content)
+        if form in ("tour", "csv", "json"):
+            assert read_tour(file, 48).tolist() == tour
+        if form == "geojson":
+            ids = grn.read_instance(file).ids
+            assert ids is not None
+            assert list(ids) == [capitals["ids"][city] for city in tour]
+
+
+def test_files_are_read_by_our_readers(client: TestClient) -> None:
+    def read(form: str, data: bytes) -> Any:
+        return client.post(f"/api/instance?format={form}", content=data)
+
+    found = read("csv", b"name,lat,lon\nRome,41.9,12.5\nOslo,59.9,10.7\n").json()
+    assert (found["rule"], found["ids"], found["unit"]) == ("GREAT_CIRCLE", ["Rome", "Oslo"], "km")
+    assert found["coordinates"] == [[41.9, 12.5], [59.9, 10.7]]
+    assert read("csv", "name,x,y\nÄ,1,2\n".encode("cp1252")).json()["notes"] == [
+        "not UTF-8 text: read as Windows-1252"
+    ]
+    assert "the file:2" in read("csv", b"x,y\n1,b\n").json()["detail"]
+    assert read("csv", b" ").json()["detail"] == "the file: empty"
+    assert "unknown format" in read("npy", b"x").json()["detail"]
+    assert "allows 500" in read("csv", b"1,2\n" * 501).json()["detail"]
