@@ -97,12 +97,12 @@ def node_features(coords: np.ndarray) -> np.ndarray:
 
 
 def neighborhood(d: np.ndarray, i: int, neighbors: int) -> list[int]:
-    """``N_k(i)``: ``i`` and its ``k`` nearest other nodes; all that tie with the ``k``-th are kept."""
+    """``N_k(i)``: ``i`` and its ``k`` nearest other nodes; all that tie with the ``k``-th, to 3e-6, are kept."""
     others = [j for j in range(len(d)) if j != i]
     if len(others) <= neighbors:
         return sorted([i, *others])
     boundary = sorted(d[i, j] for j in others)[neighbors - 1]
-    return sorted([i] + [j for j in others if d[i, j] <= boundary])
+    return sorted([i] + [j for j in others if d[i, j] <= boundary * (1 + 3e-6)])
 
 
 def rbf_initialization(count: int = RBF_COUNT) -> tuple[np.ndarray, float]:

@@ -31,10 +31,10 @@ Statistics = dict[str, np.ndarray]
 
 
 def neighborhood(d: np.ndarray, i: int, neighbors: int) -> list[int]:
-    """All ``j`` with ``d_ij`` at most the (k+1)-th smallest of row ``i``: self, k nearest, and ties."""
+    """All ``j`` with ``d_ij`` at most the (k+1)-th smallest of row ``i``: self, k nearest, and ties to 3e-6."""
     row = sorted(d[i])
     boundary = row[min(neighbors, len(row) - 1)]
-    return [j for j in range(len(d)) if d[i, j] <= boundary]
+    return [j for j in range(len(d)) if d[i, j] <= boundary * (1 + 3e-6)]
 
 
 def batch_statistics(vectors: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
+from georoutenet.errors import InputError
+from georoutenet.io.datasets import dataset
 from georoutenet.model import geometry
-from georoutenet.model.geometry import nearest, neighborhood
+from georoutenet.model.geometry import nearest, neighborhood, pair_distances
 
 
 def brute_force(points: np.ndarray, count: int) -> list[list[int]]:
@@ -59,6 +63,67 @@ def test_neighborhood_keeps_the_ties(kind: str) -> None:
         assert inside[0] == i
         assert len(inside) == len(set(inside))
         assert set(inside) == expected
+
+
+def exact_neighborhood(cities: list[tuple[Fraction, Fraction]], i: int, k: int) -> set[int]:
+    """``N_k(i)`` by fractions: no root is taken, nothing is rounded."""
+    squares = [(x - cities[i][0]) ** 2 + (y - cities[i][1]) ** 2 for x, y in cities]
+    boundary = sorted(squares[:i] + squares[i + 1 :])[k - 1]
+    return {j for j, square in enumerate(squares) if square <= boundary}
+
+
+def in_the_square(cities: list[tuple[Fraction, Fraction]]) -> torch.Tensor:
+    """The float32 coordinates that the network sees: moved and scaled into the unit square."""
+    exact = np.array(cities, dtype=np.float64)
+    return torch.tensor((exact - exact.min(0)) / np.ptp(exact, axis=0).max(), dtype=torch.float32)
+
+
+def members(coords: torch.Tensor, k: int) -> list[set[int]]:
+    near = neighborhood(coords[None], k)
+    return [set(row[mask].tolist()) for row, mask in zip(near.index[0], near.mask[0], strict=True)]
+
+
+@pytest.mark.parametrize(("columns", "pitch"), [(12, 7), (13, 30), (11, 101)])
+@pytest.mark.parametrize("bit", [-1, 0, 1])
+def test_ties_of_a_lattice_survive_rounding(
+    columns: int, pitch: int, bit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when a device's root is one bit off for every other pair."""
+
+    def roots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        d = pair_distances(a, b)
+        odd = torch.arange(d.shape[-1]) % 2 == 1
+        return torch.where(odd & (d > 0), (d.view(torch.int32) + bit).view(torch.float32), d)
+
+    points = [(Fraction(pitch * x, 3), Fraction(pitch * y, 3)) for x in range(columns) for y in range(9)]
+    monkeypatch.setattr(geometry, "pair_distances", roots)
+    found = members(in_the_square(points), 10)
+    assert found == [exact_neighborhood(points, i, 10) for i in range(len(points))]
+    if bit:  # the tolerance is what this takes
+        monkeypatch.setattr(geometry, "BOUNDARY", 0.0)
+        assert members(in_the_square(points), 10) != found
+
+
+def test_ties_of_tsplib_are_the_exact_ones() -> None:
+    """The four instances with the widest rounding; but for pr299's city 35, whose eleventh is truly 2.2e-6
+    further than its tenth."""
+    data = dataset("tsplib36")
+    try:
+        instances = [each for each in data.instances() if each.name in ("d198", "pr226", "ts225", "pr299")]
+    except InputError as error:
+        pytest.skip(str(error))
+    differ = []
+    for instance in instances:
+        # Files give decimals; float64 holds the nearest number, and so do fractions of it.
+        points = [(Fraction(repr(float(x))), Fraction(repr(float(y)))) for x, y in instance.coordinates]
+        numbers = np.array(points, dtype=object)
+        found = members(in_the_square(points), 10)
+        for i in range(len(points)):
+            squares = ((numbers - numbers[i]) ** 2).sum(-1)
+            boundary = sorted(np.delete(squares, i))[9]
+            if found[i] != set(np.flatnonzero(squares <= boundary).tolist()):
+                differ.append((instance.name, i))
+    assert differ == [("pr299", 35)]
 
 
 def test_neighborhood_of_few_cities() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.kernels.cuda.compile import Kernel
-from georoutenet.model.geometry import Neighborhood
+from georoutenet.model.geometry import BOUNDARY, Neighborhood
 
 WARPS = 8
 WIDEST = 32  # a lane for each neighbor
@@ -52,10 +52,10 @@ def nearest(coords: Tensor, k: int, width: int, reach: float) -> tuple[Tensor, N
     mask = coords.new_empty((batch, n, width), dtype=torch.bool)
     near = coords.new_empty((batch, n, width))
     slots = coords.new_empty((batch, n, pitch), dtype=torch.int16)
-    (bits,) = struct.unpack("i", struct.pack("f", reach or math.inf))
+    bits = struct.unpack("ii", struct.pack("ff", reach or math.inf, 1 + BOUNDARY))
     kernel = NEAREST[min(cities for cities in NEAREST if n <= cities)]
     kernel(
-        coords.contiguous(), distance, index, mask, near, slots, batch * n, n, k, width, pitch, bits,
+        coords.contiguous(), distance, index, mask, near, slots, batch * n, n, k, width, pitch, *bits,
         blocks=-(-batch * n // WARPS),
     )  # fmt: skip
     return distance, Neighborhood(index, mask, near), slots

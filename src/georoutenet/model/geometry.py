@@ -11,6 +11,10 @@ from torch import Tensor
 TREE_FROM = 1024
 # Rows of the distance matrix are sorted in blocks of about this many entries.
 SORT_BLOCK = 1 << 24
+# Distances within this share of each other tie at the boundary of a neighborhood. Cities on a lattice tie exactly, and
+# float32 coordinates in the unit square part them by up to 2e-6 (TSPLIB, 51 to 299 cities): without it the last bit of
+# a root, which differs between devices, would choose who is a neighbor.
+BOUNDARY = 3e-6
 
 
 def pair_distances(a: Tensor, b: Tensor) -> Tensor:
@@ -91,7 +95,8 @@ def _tie_may_be_missing(sorted_distances: Tensor, count: int) -> bool:
 
 
 def neighborhood(coords: Tensor, k: int, width: int | None = None) -> Neighborhood:
-    """``N_k(i)``: the city itself and its ``k`` nearest others, distance ties at the boundary kept.
+    """``N_k(i)``: the city itself and its ``k`` nearest others, distance ties at the boundary kept: whatever is
+    at most ``BOUNDARY`` further than the ``k``-th.
 
     With fewer than ``k`` others, all of them. ``width`` fixes the padded width (static shapes for
     compiled training); ties beyond it are dropped. By default it is the largest neighborhood.
@@ -105,7 +110,7 @@ def neighborhood(coords: Tensor, k: int, width: int | None = None) -> Neighborho
     count = min(n - 1, k + 6 if width is None else width - 1)
     while True:
         index, distance = nearest(coords, count)
-        inside = distance <= distance[..., k - 1 : k]
+        inside = distance <= distance[..., k - 1 : k] * (1 + BOUNDARY)
         if width is not None or count == n - 1 or not inside[..., -1].any():
             break
         count = min(n - 1, 2 * count)

@@ -4,11 +4,11 @@
 #ifdef NEAREST_WARPS
 // From coordinates (nodes), n a time of one instance: distance (nodes, n) and near (nodes, width) within reach; index (nodes,
 // width), the city itself and then its nearest ones, the lower index first of equal distances; mask (nodes, width), up to
-// all at the distance of the k-th; slots (nodes, pitch), where each city is in index if it is not masked, or width.
-// `reach` has the bits of a float. Shared memory: 4 n + 2 pitch bytes a warp.
+// all within `boundary` times the distance of the k-th; slots (nodes, pitch), where each city is in index if it is not
+// masked, or width. `reach` and `boundary` have the bits of a float. Shared memory: 4 n + 2 pitch bytes a warp.
 extern "C" __global__ void __launch_bounds__(NEAREST_WARPS * 32, 1)
 nearest(const float2* coords, float* distance, int* index, unsigned char* mask, float* near, word* slots, int nodes, int n,
-        int k, int width, int pitch, int reach) {
+        int k, int width, int pitch, int reach, int boundary) {
   extern __shared__ uint4 shared[];
   const word NONE = 0xffffffffu;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, node = blockIdx.x * NEAREST_WARPS + warp;
@@ -42,7 +42,7 @@ nearest(const float2* coords, float* distance, int* index, unsigned char* mask, 
       look();
     }
   }
-  word last = from_lane(far, k);
+  word last = __float_as_uint(__uint_as_float(from_lane(far, k)) * __uint_as_float(boundary));
   bool inside = lane < width && far <= last;
   __syncwarp();
   if (inside) ((unsigned short*)slot)[city] = lane;
