@@ -97,7 +97,7 @@ def node_features(coords: np.ndarray) -> np.ndarray:
 
 
 def neighborhood(d: np.ndarray, i: int, neighbors: int) -> list[int]:
-    """``N_k(i)``: ``i`` and its ``k`` nearest other nodes; all that tie with the ``k``-th, to 3e-6, are kept."""
+    """``N_k(i)``: ``i`` and its ``k`` nearest other nodes; all that tie with the ``k``-th, to 3e-6."""
     others = [j for j in range(len(d)) if j != i]
     if len(others) <= neighbors:
         return sorted([i, *others])

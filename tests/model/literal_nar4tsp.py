@@ -31,7 +31,7 @@ Statistics = dict[str, np.ndarray]
 
 
 def neighborhood(d: np.ndarray, i: int, neighbors: int) -> list[int]:
-    """All ``j`` with ``d_ij`` at most the (k+1)-th smallest of row ``i``: self, k nearest, and ties to 3e-6."""
+    """All ``j`` with ``d_ij`` at most the (k+1)-th smallest of row ``i``: self, k nearest, ties to 3e-6."""
     row = sorted(d[i])
     boundary = row[min(neighbors, len(row) - 1)]
     return [j for j in range(len(d)) if d[i, j] <= boundary * (1 + 3e-6)]

@@ -11,9 +11,9 @@ from torch import Tensor
 TREE_FROM = 1024
 # Rows of the distance matrix are sorted in blocks of about this many entries.
 SORT_BLOCK = 1 << 24
-# Distances within this share of each other tie at the boundary of a neighborhood. Cities on a lattice tie exactly, and
-# float32 coordinates in the unit square part them by up to 2e-6 (TSPLIB, 51 to 299 cities): without it the last bit of
-# a root, which differs between devices, would choose who is a neighbor.
+# Distances within this share of each other tie at the boundary of a neighborhood. Cities on a lattice tie
+# exactly, and float32 coordinates in the unit square part them by up to 2e-6 (TSPLIB, 51 to 299 cities):
+# without it the last bit of a root, which differs between devices, would choose who is a neighbor.
 BOUNDARY = 3e-6
 
 
@@ -95,8 +95,8 @@ def _tie_may_be_missing(sorted_distances: Tensor, count: int) -> bool:
 
 
 def neighborhood(coords: Tensor, k: int, width: int | None = None) -> Neighborhood:
-    """``N_k(i)``: the city itself and its ``k`` nearest others, distance ties at the boundary kept: whatever is
-    at most ``BOUNDARY`` further than the ``k``-th.
+    """``N_k(i)``: the city itself and its ``k`` nearest others, distance ties at the boundary kept: whatever
+    is at most ``BOUNDARY`` further than the ``k``-th.
 
     With fewer than ``k`` others, all of them. ``width`` fixes the padded width (static shapes for
     compiled training); ties beyond it are dropped. By default it is the largest neighborhood.
