@@ -7,7 +7,7 @@ imports torch before it is needed.
 from __future__ import annotations
 
 import os
-from importlib import import_module
+import sys
 from typing import TYPE_CHECKING, Any
 
 # Torch's threads spin while they wait for each other, and on a busy machine the one waited for may not be
@@ -96,7 +96,11 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        return getattr(import_module(f"georoutenet.{_EXPORTS[name]}"), name)
+        from georoutenet.unbroken import import_whole
+
+        module = f"georoutenet.{_EXPORTS[name]}"
+        import_whole(module)
+        return getattr(sys.modules[module], name)
     raise AttributeError(f"module 'georoutenet' has no attribute {name!r}")
 
 

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+from georoutenet.unbroken import import_whole
+
 _lock = threading.Lock()
 _state = {"depth": 0, "since": 0.0, "compiled": 0.0}
 
@@ -30,6 +32,7 @@ def compiled_seconds() -> float:
 @functools.cache
 def watch_compiler() -> None:
     """Import Numba and take note of what it compiles from now on."""
+    import_whole("numba")
     from numba.core import event
 
     class Watch(event.Listener):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from georoutenet.errors import InputError
+from georoutenet.unbroken import import_whole
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +35,10 @@ def choose_device(name: str) -> torch.device:
 
     A GPU that is named by its number becomes the current one: that is where kernels run.
     """
+    check_device(name)
+    import_whole("torch")
     import torch
 
-    check_device(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)

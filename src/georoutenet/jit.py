@@ -27,6 +27,7 @@ from typing import Any
 from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
+from georoutenet.unbroken import unbroken
 
 UNUSED = 60 * 24 * 3600
 """Seconds after which compiled code that nobody has read is removed."""
@@ -39,9 +40,20 @@ def njit(function: Callable[..., Any] | None = None, *, cache: bool = True, **op
     import numba
 
     compiled = numba.njit(**options)(function)
-    if cache and hasattr(compiled, "_cache"):  # NUMBA_DISABLE_JIT leaves plain Python
-        compiled._cache = DiskCache(compiled)
+    if hasattr(compiled, "_cache"):  # NUMBA_DISABLE_JIT leaves plain Python
+        compiled._compile_for_args = functools.partial(_compile, compiled._compile_for_args)
+        if cache:
+            compiled._cache = DiskCache(compiled)
     return compiled
+
+
+def _compile(compile_for: Callable[..., Any], *arguments: Any) -> Any:
+    """Compile a function for its first call with such arguments, or load what was compiled, unbroken."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    if global_compiler_lock.is_locked():  # by this very thread: another would wait for it
+        return compile_for(*arguments)
+    return unbroken(lambda: compile_for(*arguments))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from georoutenet.io.atomic import atomic_write
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import check_tour, gap, tour_length
 from georoutenet.stop import Progress
+from georoutenet.unbroken import import_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,6 +106,7 @@ def save(figure: Figure, path: PathLike) -> None:
     kind = _extension(path)[1:]
     # Dates and random identifiers would make two pictures of the same tour differ.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[kind]
+    import_whole("matplotlib")
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "georoutenet"}), atomic_write(path, "wb") as file:
@@ -119,6 +121,7 @@ def _extension(path: PathLike) -> str:
 
 
 def _new_figure(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    import_whole("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.collections")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

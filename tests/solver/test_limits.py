@@ -171,6 +171,26 @@ def test_ctrl_c_in_the_network_returns_a_tour(where: str, monkeypatch: pytest.Mo
         assert result.method == "space-filling curve"
 
 
+@pytest.mark.parametrize("where", ["load_compiled", "tour_length", "Result"])
+def test_ctrl_c_after_the_first_tour_returns_it(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from georoutenet.solver import stages
+
+    usual, calls = getattr(stages, where), [0]
+
+    def interrupted_once(*given: Any, **others: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyboardInterrupt
+        return usual(*given, **others)
+
+    monkeypatch.setattr(stages, where, interrupted_once)
+    result = grn.solve(random_instance(20), stop=grn.MaxIterations(1))
+    check(result)
+    assert calls[0] > (where != "load_compiled")
+    assert result.interrupted
+    assert result.method == "greedy edge"
+
+
 def test_ctrl_c_in_the_construction_returns_a_tour(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

@@ -25,6 +25,11 @@ app = typer.Typer(
 )
 
 
+LOAD_FIRST = ("solve", "demo", "evaluate", "train")
+"""Subcommands that import large packages, during which Ctrl-C ends the process on the spot. ``solve`` calls
+``begin()`` when it has loaded them; whatever the others write may be broken off at any time."""
+
+
 def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"georoutenet {__version__}")
@@ -38,7 +43,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)
     ] = False,
 ) -> None:
-    if context.invoked_subcommand != "solve":  # which begins when it has loaded what it needs
+    if context.invoked_subcommand not in LOAD_FIRST:
         begin()
 
 

@@ -15,6 +15,7 @@ from georoutenet.errors import GeoRouteNetWarning, InputError, MissingDependency
 from georoutenet.io.columns import find_coordinates, named_columns, to_instance, written_columns, written_name
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour
+from georoutenet.unbroken import import_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -148,6 +149,7 @@ def _points(geometry: Any) -> tuple[Any, Any, bool]:
 def to_frame(tour: Tour, instance: Instance) -> pandas.DataFrame:
     """The cities in visiting order as a pandas data frame, indexed by their ids where they have some."""
     try:
+        import_whole("pandas")
         import pandas
     except ImportError:
         raise MissingDependencyError("a data frame needs pandas: pip install pandas") from None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from georoutenet.unbroken import import_whole
+
 # Above this many cities a k-d tree on the CPU is faster than sorting rows of the distance matrix.
 TREE_FROM = 1024
 # Rows of the distance matrix are sorted in blocks of about this many entries.
@@ -62,6 +64,7 @@ def _nearest_of_rows(coords: Tensor, first: int, last: int, count: int) -> tuple
 
 
 def _nearest_by_tree(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    import_whole("scipy.spatial")
     from scipy.spatial import cKDTree
 
     n = coords.shape[1]

@@ -113,7 +113,10 @@ def improve(
             run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
         except KeyboardInterrupt:
             interrupted = True
-    return run.result(interrupted)
+    try:
+        return run.result(interrupted)
+    except KeyboardInterrupt:
+        return run.result(True)
 
 
 class _Run:

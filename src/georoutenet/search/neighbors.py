@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.problem.globe import on_sphere
 from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.unbroken import import_whole
 
 ALL_PAIRS = 128
 """Up to this many points all pairs are compared: as fast as a tree, and SciPy need not be imported."""
@@ -35,6 +36,7 @@ def nearest_neighbors(coordinates: ArrayLike, k: int) -> NDArray[np.int32]:
         np.fill_diagonal(squared, -1.0)  # sorts first and is cut off
         return np.argsort(squared, axis=1, kind="stable")[:, 1 : k + 1].astype(np.int32)
 
+    import_whole("scipy.spatial")
     from scipy.spatial import cKDTree
 
     result = np.empty((n, k), dtype=np.int32)

@@ -20,6 +20,7 @@ from georoutenet.io.packaged import find_weights
 from georoutenet.problem.instance import Instance
 from georoutenet.solver.edges import EdgeProbabilities, likely_edges
 from georoutenet.solver.options import SolveOptions
+from georoutenet.unbroken import import_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,6 +133,7 @@ def load(weights: str | Path, device: str) -> Policy:
 
 @lru_cache(maxsize=4)
 def _load(path: str, _changed_at: int, device: str) -> Policy:
+    import_whole("georoutenet.policy.weights")
     from georoutenet.policy.weights import load_policy
 
     return load_policy(path, device)
@@ -164,6 +166,7 @@ def neural_tours(
 
     Another view is begun while ``remaining()`` seconds suffice for it: see ``decode_views``.
     """
+    import_whole("georoutenet.decode.views")
     from georoutenet.decode.views import decode_views
 
     device, edges, network = str(policy.device), list[EdgeProbabilities](), 0.0

@@ -33,6 +33,7 @@ from georoutenet.solver.network import (
 from georoutenet.solver.options import CPU_NOTE, SolveOptions
 from georoutenet.solver.result import Result
 from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
+from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
 """Seconds that a first use in a process takes, about (with Numba the compiled search): what a short limit
@@ -119,13 +120,16 @@ class Group:
 
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
+        try:
+            self._first_tours()
+        except KeyboardInterrupt:
+            self.cancel.set()
+            self._first_tours()
+
+    def _first_tours(self) -> None:
         self.ask_network()
         if self.tours is None:
-            try:
-                self._construct_all()
-            except KeyboardInterrupt:
-                self.cancel.set()
-                self._construct_all()
+            self._construct_all()
         assert self.tours is not None
         pairs = zip(self.instances, self.tours, strict=True)
         self.tours = [self.ends.arrange(instance, tour) for instance, tour in pairs]
@@ -211,8 +215,8 @@ class Group:
         self.timings["decode"] = found.decode / self.count
         if found.interrupted:
             self.cancel.set()
-        self.tours, self.edges = list(found.tours), found.edges
         self.method += str(found.decoding)
+        self.tours, self.edges = list(found.tours), found.edges
         if not found.complete and not found.interrupted:
             finals = " and no more for all finalists" if decoding.finalists else ""
             self.notes.append(f"time for {found.decoding.views} of {decoding.views} views{finals}")
@@ -241,6 +245,7 @@ class Group:
             self.method = "space-filling curve"
             return space_filling_curve(instance.plane)
         watch_compiler()
+        import_whole("georoutenet.search.construct")
         from georoutenet.search.construct import greedy_edge, greedy_edge_in_matrix
         from georoutenet.search.neighbors import spatial_points
 
@@ -250,7 +255,14 @@ class Group:
         return greedy_edge(spatial_points(instance))
 
     def finish(self, k: int) -> Result:
-        """Shorten one tour in the time that is left to it."""
+        """Shorten one tour in the time that is left to it; Ctrl-C at any point leaves what there is."""
+        try:
+            return self._finish(k)
+        except KeyboardInterrupt:
+            self.cancel.set()
+            return self._finish(k)
+
+    def _finish(self, k: int) -> Result:
         from georoutenet.search.local_search import improve
 
         began, shared = now(), self.shared
@@ -385,6 +397,7 @@ def _numba_import() -> float:
 def load_compiled(ends: Ends, instances: list[Instance]) -> None:
     """The search for instances of these kinds; all kinds up to 10,000 cities where none is given."""
     watch_compiler()
+    import_whole(*(f"georoutenet.search.{name}" for name in ("kernels", "side_by_side", "windows")))
     from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
 
     kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False), (False, True)}
