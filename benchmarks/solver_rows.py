@@ -4,8 +4,8 @@
     python benchmarks/solver_rows.py --solver lkh --set tsplib36
 
 appends to ``benchmarks/results/solvers.csv``, which ``georoutenet tables`` reads. One thread, one run, one
-instance after the other. On random sets a solver sees distances rounded as for the references; on TSPLIB those
-of the rule EUC_2D, so a proof there is one of the published optimum.
+instance after the other. On random sets a solver sees distances rounded as for the references; on TSPLIB
+those of the rule EUC_2D, so a proof there is one of the published optimum.
 """
 
 from __future__ import annotations

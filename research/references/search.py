@@ -3,7 +3,7 @@
     python -m research.references.search diag100                # each unproven instance solved from nothing
     python -m research.references.search test1000 --seconds 2   # searched on from the tour that is known
 
-Tours that are not shorter change nothing, and a tour stays *best known*, not proven: the search proves nothing.
+Tours that are not shorter change nothing, and a tour stays *best known*: the search proves nothing.
 """
 
 from __future__ import annotations

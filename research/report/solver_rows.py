@@ -1,4 +1,4 @@
-"""What Concorde and LKH reached on the paper's sets, from one row per instance (``benchmarks/solver_rows.py``)."""
+"""What Concorde and LKH reached on the paper's sets, by the rows of ``benchmarks/solver_rows.py``."""
 
 from __future__ import annotations
 
