@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,26 @@ def test_title() -> None:
     assert title == "square  ·  4 cities  ·  length 12,000  ·  gap 0.00 %"
     assert plot_tour(square, [0, 1, 2, 3], title="mine").axes[0].get_title() == "mine"
     assert plot_tour(square).axes[0].get_title() == "square  ·  4 cities"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\0b\x1b[31m\n", r"a\x00b\x1b[31m\n"),
+        ("\ud800", r"\ud800"),
+        (r"$\frac{$", r"$\frac{$"),
+        ("x" * 5000, "x" * 80 + "..."),
+    ],
+)
+def test_a_name_from_a_file_is_drawn_as_text(name: str, shown: str, tmp_path: Path) -> None:
+    """No warning of missing glyphs, no formula, no picture as wide as the name is long."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        instance = Instance(np.eye(3, 2), name=name)
+        figure = plot_tour(instance, np.arange(3), tmp_path / "tour.png")
+        plot_progress(instance, [Progress(0.0, 0, 0, 1.0)], tmp_path / "progress.png")
+        plot_instances([instance], tmp_path / "instances.png")
+    assert figure.axes[0].get_title().replace(r"\$", "$").startswith(f"{shown}  ·  3 cities")
 
 
 def test_a_matrix_is_drawn_where_there_are_coordinates(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.names import visible
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import check_tour, gap, tour_length
 from georoutenet.stop import Progress
@@ -29,6 +30,8 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a
 MARKERS = "os^DvP*Xhp<>"
 GRAY = "#666666"
 FORMATS = (".png", ".svg", ".pdf")
+LONGEST_NAME = 80
+"""Characters of a name that a title shows: pictures are as wide as their titles."""
 PathLike = str | os.PathLike[str]
 
 
@@ -91,7 +94,7 @@ def plot_instances(
     figure, axes = _new_figure(rows, columns, (2.6, 2.8))
     for k, instance in enumerate(instances):
         tour = None if tours is None else tours[k]
-        title = instance.name if titles is None else titles[k]
+        title = drawn(instance.name) if titles is None else titles[k]
         plot_tour(instance, tour, ax=axes[k], title=title)
         axes[k].title.set_fontsize(9)
     for empty in axes[len(instances) :]:
@@ -269,7 +272,7 @@ def plot_progress(
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.set_title(
-        f"{instance.name}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}",
+        f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}",
         fontsize=11,
         color="#222222",
     )
@@ -278,8 +281,14 @@ def plot_progress(
     return figure
 
 
+def drawn(text: str) -> str:
+    """Text from a file as part of a title: no character that no font has, no formula, not too long."""
+    text = visible(text)
+    return (text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}...").replace("$", r"\$")
+
+
 def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> str:
-    parts = [instance.name, f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
+    parts = [drawn(instance.name), f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
     if tour is not None:
         length = tour_length(instance, tour, closed=closed)
         unit = f" {instance.unit}" if instance.unit else ""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate import packed
 from georoutenet.evaluate.packed import SHARED, Packed, read_any, write_packed
 from georoutenet.evaluate.results import Results, Row, format_results, parse_results, write_results
 
@@ -136,3 +137,29 @@ def test_damaged_and_foreign_files_are_told(tmp_path: Path) -> None:
     np.savez(path, **members)
     with pytest.raises(InputError, match="is damaged"):
         Packed(path)["a"]
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are bounded as they say and as they are, and a count is believed only when it is there."""
+    path = tmp_path / "tiny.npz"
+    write_packed(path, {"a": some(4.1, 4.2)})
+    with np.load(path) as stored:
+        members = dict(stored)
+    index = json.loads(members["index"].tobytes())
+    (table,) = index["tables"].values()
+    table["count"] = 10**12
+    text = json.dumps(index).encode()
+    np.savez(path, **{**members, "index": np.frombuffer(text, dtype=np.uint8)})
+    with pytest.raises(InputError, match="is damaged: expected bytes of 1000000000000 numbers"):
+        Packed(path)["a"]
+    np.savez_compressed(path, **members, bomb=np.zeros(100_000, dtype=np.uint8))
+    monkeypatch.setattr(packed, "MAX_BYTES", 50_000)
+    with pytest.raises(InputError, match=r"tiny\.npz: holds more than 50,000 bytes"):
+        Packed(path)
+
+
+@pytest.mark.parametrize("index", ["[]", "null", "[" * 100_000, '{"format": "georoutenet-packed 1"}'])
+def test_an_index_of_another_shape_is_told(tmp_path: Path, index: str) -> None:
+    np.savez(tmp_path / "tiny.npz", index=np.frombuffer(index.encode(), dtype=np.uint8))
+    with pytest.raises(InputError, match="not a file of packed results"):
+        Packed(tmp_path / "tiny.npz")

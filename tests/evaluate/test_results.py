@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import (
+    COLUMNS,
     PartialResults,
     Results,
     Row,
@@ -20,6 +21,7 @@ from georoutenet.evaluate.results import (
     rounded,
     write_results,
 )
+from georoutenet.io import unpack
 
 HEADER = {"weights": "tiny", "set": "val50", "width": "", "date": "2026-01-01"}
 ROWS = [
@@ -110,8 +112,26 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_results(tmp_path / "none.csv")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"# georoutenet-results 1\n" * 100)[:30])
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"cut\.csv\.gz: broken gzip data"):
         read_results(tmp_path / "cut.csv.gz")
+    (tmp_path / "latin.csv").write_bytes(b"# georoutenet-results 1\n\xe4")
+    with pytest.raises(InputError, match=r"latin\.csv: cannot read: .*utf-8"):
+        read_results(tmp_path / "latin.csv")
+
+
+def test_unpacking_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"# georoutenet-results 1\n" + b"# a: b\n" * 1000))
+    assert len(path.read_bytes()) < 1000
+    monkeypatch.setattr(unpack, "MAX_BYTES", 1000)
+    with pytest.raises(InputError, match=r"bomb\.csv\.gz: holds more than 1,000 bytes"):
+        read_results(path)
+
+
+def test_a_field_beyond_reason_is_refused() -> None:
+    text = f"# georoutenet-results 1\n{','.join(COLUMNS)}\n{'x' * 200_000}\n"
+    with pytest.raises(InputError, match=r"a\.csv: field larger"):
+        parse_results(text, "a.csv")
 
 
 def test_a_header_line_holds_no_second_line() -> None:

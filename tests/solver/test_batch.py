@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from solved import VARIANTS
 
 import georoutenet as grn
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.solver import batch
-from tests.solver.solved import VARIANTS
 
 FEW = grn.MaxIterations(30)
 

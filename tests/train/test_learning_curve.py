@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from georoutenet.cli import app
 from georoutenet.errors import InputError
+from georoutenet.io import unpack
 from georoutenet.train.curve import Curve, plot_curves, read_curve
 from georoutenet.train.trainer import Trainer
 
@@ -31,14 +32,18 @@ def test_a_runs_own_metrics(tmp_path: Path) -> None:
     assert min(known) == pytest.approx(outcome.best)
 
 
-def test_compressed_metrics(tmp_path: Path) -> None:
+def test_compressed_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = write(tmp_path / "run.csv", ["10,100,1,5.0,", "20,200,2,4.0,4.5"])
     packed = tmp_path / "run.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read_curve(packed).name == read_curve(plain).name == "run"
     assert read_curve(packed).at == read_curve(plain).at
+    with monkeypatch.context() as patch:
+        patch.setattr(unpack, "MAX_BYTES", 50)
+        with pytest.raises(InputError, match=r"run\.csv\.gz: holds more than 50 bytes"):
+            read_curve(packed)
     packed.write_bytes(packed.read_bytes()[:-9])
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="broken gzip data"):
         read_curve(packed)
 
 

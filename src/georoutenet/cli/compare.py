@@ -115,15 +115,16 @@ def _draw(result: Paired, titles: list[str], set_name: str, path: Path) -> None:
     """Gap against gap, and how the differences are spread."""
     from matplotlib.figure import Figure
 
-    from georoutenet.plot import save
+    from georoutenet.plot import drawn, save
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
-    figure.suptitle(set_name)
+    figure.suptitle(drawn(set_name))
     scatter, spread = figure.subplots(1, 2)
     top = max(result.gaps_a.max(), result.gaps_b.max(), 1e-9)
     scatter.plot([0, top], [0, top], color="gray", linewidth=0.8)
     scatter.plot(result.gaps_a, result.gaps_b, ".", markersize=3, alpha=0.5)
-    scatter.set(xlabel=f"gap of A: {titles[0]} (%)", ylabel=f"gap of B: {titles[1]} (%)", aspect="equal")
+    labels = [f"gap of {letter}: {drawn(title)} (%)" for letter, title in zip("AB", titles, strict=True)]
+    scatter.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
     spread.hist(result.differences, bins=min(60, max(5, len(result.differences) // 4)))
     spread.axvline(0, color="gray", linewidth=0.8)
     spread.axvspan(result.mean.low, result.mean.high, color="tab:orange", alpha=0.4, label="mean, 95 %")

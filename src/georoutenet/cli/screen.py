@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from georoutenet.io.names import visible
+
 if TYPE_CHECKING:
     from rich.text import Text
-
-
-def visible(text: object) -> str:
-    """One line of text in which every character that cannot be seen is written out, as in ``\\x1b``."""
-    text = str(text)
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def styled(text: object) -> Text:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import DECIMALS, Results, Row, read_results
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.unpack import MAX_BYTES, read_file
 
 FORMAT = "georoutenet-packed 1"
 SUFFIX = ".npz"
@@ -122,14 +123,23 @@ class Packed:
                 self.index = json.loads(stored["index"].tobytes().decode())
             if self.index["format"] != FORMAT:
                 raise ValueError(f"its format is {self.index['format']!r}, not {FORMAT!r}")
-        except OSError as error:
-            raise InputError(f"{path}: cannot read: {error.strerror or error}") from None
+            self.names: list[str] = list(self.index["cells"])
+            for name in self.names:
+                header = self.index["cells"][name]["header"].items()
+                if not all(isinstance(text, str) for line in header for text in line):
+                    raise ValueError(f"the header of {name} holds more than text")
+        except InputError:
+            raise
         except _DAMAGE as error:
             raise InputError(f"{path} is not a file of packed results: {error}") from None
-        self.names: list[str] = list(self.index["cells"])
 
     def _open(self) -> Any:
-        return np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False)
+        """What the file holds, as far as it may: in all no more than any other file, unpacked."""
+        data = read_file(self.path)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
+                raise InputError(f"{self.path}: holds more than {MAX_BYTES:,} bytes")
+        return np.load(io.BytesIO(data), allow_pickle=False)
 
     def header(self, name: str) -> dict[str, str]:
         """The header of a cell."""
@@ -182,8 +192,8 @@ class Packed:
         cell = self.index["cells"][name]
         table = self.index["tables"][cell["table"]]
         count = table["count"]
+        reference = _numbers(own["reference"], count)  # the only one that says whether the count is true
         names = table.get("names") or [f"{table['prefix']}{k}" for k in range(count)]
-        reference = _numbers(own["reference"], count)
         length = _numbers(own["length"], count) + cell["least"] + np.maximum(reference - 1, 0)
         seconds = _floats(_numbers(own["seconds"], 3 * count)).reshape(3, count)
         columns = (
@@ -196,7 +206,10 @@ class Packed:
         return Results(header, [Row(*row) for row in zip(*columns, strict=True)])
 
 
-_DAMAGE = (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_DAMAGE = (
+    AttributeError, EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
+    RuntimeError, TypeError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def read_any(path: str | os.PathLike[str]) -> Results:

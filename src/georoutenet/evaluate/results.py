@@ -11,7 +11,6 @@ import gzip
 import io
 import math
 import os
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
+from georoutenet.io.unpack import read_file, reading
 from georoutenet.problem.tour import gap
 
 FORMAT = "georoutenet-results 1"
@@ -142,11 +142,9 @@ def write_results(path: str | os.PathLike[str], results: Results) -> None:
 
 def read_results(path: str | os.PathLike[str]) -> Results:
     """Read a file; a row that does not fit the columns or its own gap is an error that names the line."""
-    try:
-        data = Path(path).read_bytes()
-        text = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+    data = read_file(path)
+    with reading(path):
+        text = data.decode()
     return parse_results(text, str(path))
 
 
@@ -168,7 +166,11 @@ def parse_results(text: str, name: str) -> Results:
         raise InputError(f"{name}, line {first + 1}: expected the columns {','.join(COLUMNS)}")
     rows = []
     seen: set[str] = set()
-    for number, cells in enumerate(csv.reader(lines[first + 1 :]), start=first + 2):
+    try:
+        cells_of = list(csv.reader(lines[first + 1 :]))
+    except csv.Error as error:
+        raise InputError(f"{name}: {error}") from None
+    for number, cells in enumerate(cells_of, start=first + 2):
         try:
             row = _row(cells, len(columns))
         except ValueError as error:

@@ -18,7 +18,7 @@ from georoutenet.evaluate.settings import settings_of
 from georoutenet.io.datasets import Dataset, dataset
 from georoutenet.io.packaged import find_weights
 from georoutenet.io.tsplib import load_optimal_tour
-from georoutenet.plot import plot_tour, save
+from georoutenet.plot import drawn, plot_tour, save
 from georoutenet.policy.weights import digest, load_policy
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, gap, tour_length
@@ -103,7 +103,7 @@ def draw_worst(
     tours: list[tuple[str, Tour]] = []
     for each, given in zip(results, weights, strict=True):
         instance, tour = solve_again(each, name, weights=given)
-        tours.append((f"{each.header['weights']}, {decoder_name(each.header)}", tour))
+        tours.append((f"{drawn(each.header['weights'])}, {decoder_name(each.header)}", tour))
     best, words = best_tour(dataset(first.header["set"]), instance, tours[0][1])
     reference = tour_length(instance, best)
     save(_figure(instance, [*tours, (words, best)], best, reference), path)
@@ -123,7 +123,7 @@ def _figure(instance: Instance, tours: list[tuple[str, Tour]], best: Tour, refer
         percent = gap(tour_length(instance, tour), reference)
         title = f"{words}\n{percent:.2f} % above the best"
         if tour is best:
-            title = f"{instance.name}, {instance.n:,} cities\n{words}"
+            title = f"{drawn(instance.name)}, {instance.n:,} cities\n{words}"
         plot_tour(instance, tour, ax=ax, title=title)
         for a, b in _edges(tour) - own:
             ax.plot(*instance.coordinates[[a, b]].T, color=OTHER_EDGE, linewidth=thick, zorder=2.5)

@@ -22,7 +22,7 @@ from georoutenet.io.geojson import parse_places_json
 from georoutenet.io.npy import MAGIC, read_npy
 from georoutenet.io.table import decoded_table, parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
-from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded
+from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded, read_file, reading
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 
@@ -53,16 +53,11 @@ def _extension(path: str, allowed: tuple[str, ...], what: str, *, gzipped: bool 
 def _read_bytes(path: str, max_bytes: int) -> bytes:
     """All that a file or standard input holds, unpacked."""
     source = _STANDARD_INPUT if path == "-" else path
-    try:
-        if path == "-":
+    if path == "-":
+        with reading(source):
             data = read_bounded(sys.stdin.buffer, max_bytes)
-        else:
-            with open(path, "rb") as file:
-                data = read_bounded(file, max_bytes, packed=path.lower().endswith(".gz"))
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    except (OSError, ValueError, MemoryError) as error:
-        raise InputError(f"{source}: cannot read: {_reason(error)}") from None
+    else:
+        data = read_file(path, max_bytes)
     _refuse_empty(data, source)
     return data
 
@@ -70,10 +65,6 @@ def _read_bytes(path: str, max_bytes: int) -> bytes:
 def _refuse_empty(data: bytes, source: str) -> None:
     if not data.strip():
         raise InputError(f"{source}: empty")
-
-
-def _reason(error: Exception) -> object:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _decoded(data: bytes, source: str) -> str:
@@ -91,21 +82,17 @@ def _decoded_tsplib(data: bytes) -> str:
 
 def _read_npy(path: str, *, matrix: bool, max_bytes: int) -> NDArray[Any]:
     """The array in a file, of which nothing but the header is read before that fits."""
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and not is_gzip(file.read(2)):
-                file.seek(0)
-                return read_npy(file, status.st_size, path, matrix=matrix, max_bytes=max_bytes)
-    except InputError:
-        raise
-    except (OSError, ValueError, MemoryError) as error:
-        raise InputError(f"{path}: cannot read: {_reason(error)}") from None
+    with reading(path), open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and not is_gzip(file.read(2)):
+            file.seek(0)
+            return read_npy(file, status.st_size, matrix=matrix, max_bytes=max_bytes)
     return _parse_npy(_read_bytes(path, max_bytes), path, matrix=matrix)
 
 
 def _parse_npy(data: bytes, source: str, *, matrix: bool) -> NDArray[Any]:
-    return read_npy(io.BytesIO(data), len(data), source, matrix=matrix, max_bytes=None)
+    with reading(source):
+        return read_npy(io.BytesIO(data), len(data), matrix=matrix, max_bytes=None)
 
 
 def read_instance(

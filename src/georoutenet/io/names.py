@@ -1,4 +1,4 @@
-"""Names from files as file names: what a file calls itself never chooses where something is written."""
+"""Names from files: as file names, where they choose no folder, and as text, where they give no commands."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ def safe_name(name: str) -> str:
         kept = text.encode()[: LONGEST - len(mark) - 1].decode(errors="ignore").rstrip(" .")
         text = f"{kept}-{mark}"
     return text or "instance"
+
+
+def visible(text: object) -> str:
+    """One line of text in which every character that cannot be seen is written out, as in ``\\x1b``."""
+    text = str(text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -19,9 +19,7 @@ _LONGEST_HEADER = 1_000  # characters without the blanks that fill it up; plain 
 _LONGEST_PADDED = 1 << 16
 
 
-def read_npy(
-    stream: IO[bytes], size: int, source: str, *, matrix: bool, max_bytes: int | None
-) -> NDArray[Any]:
+def read_npy(stream: IO[bytes], size: int, *, matrix: bool, max_bytes: int | None) -> NDArray[Any]:
     """The array ``(n, 2)``, or ``(n, n)`` with ``matrix``, in a stream of ``size`` bytes.
 
     Nothing after the header is read before the header agrees with the size of the file and with what may be
@@ -30,24 +28,22 @@ def read_npy(
     try:
         shape, fortran, dtype = _header(stream)
     except Exception as error:  # NumPy's and Python's parsers fail in many ways on foreign text
-        raise InputError(f"{source}: not a NumPy .npy file: {str(error)[:200]}") from None
+        raise InputError(f"not a NumPy .npy file: {str(error)[:200]}") from None
     square = len(shape) == 2 and shape[0] == shape[1]
     if dtype.kind not in "iuf" or len(shape) != 2 or not (square if matrix else shape[1] == 2):
         expected = "(n, n)" if matrix else "(n, 2)"
         hint = "; distances are read with matrix=True (--matrix)" if square and not matrix else ""
-        raise InputError(
-            f"{source}: expected an array of numbers of shape {expected}, got {dtype} {shape}{hint}"
-        )
+        raise InputError(f"expected an array of numbers of shape {expected}, got {dtype} {shape}{hint}")
     length, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if length != there:
-        raise InputError(f"{source}: truncated: {there} bytes for an array {dtype} {shape}")
+        raise InputError(f"truncated: {there} bytes for an array {dtype} {shape}")
     if matrix and shape[0] > LARGEST_MATRIX:
-        raise InputError(f"{source}: a matrix may have at most {LARGEST_MATRIX:,} cities, got {shape[0]:,}")
+        raise InputError(f"a matrix may have at most {LARGEST_MATRIX:,} cities, got {shape[0]:,}")
     if not matrix and max_bytes is not None and length > max_bytes:
-        raise InputError(f"{source}: {TooLarge(max_bytes)}")
+        raise TooLarge(max_bytes)
     body = stream.read(length)
     if len(body) != length:
-        raise InputError(f"{source}: truncated while it was read")
+        raise InputError("truncated while it was read")
     return np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if fortran else "C")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 from georoutenet.errors import InputError
@@ -55,3 +57,22 @@ def read_bounded(stream: IO[bytes], max_bytes: int, *, packed: bool = False) -> 
             raise TooLarge(max_bytes)
     data = b"".join(pieces)
     return b"".join(unpack(io.BytesIO(data), max_bytes)) if packed or is_gzip(data) else data
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
+    """All bytes of a file, unpacked; ``MAX_BYTES`` at most unless another limit is given."""
+    most = MAX_BYTES if max_bytes is None else max_bytes
+    with reading(path), open(path, "rb") as file:
+        return read_bounded(file, most, packed=os.fspath(path).lower().endswith(".gz"))
+
+
+@contextmanager
+def reading(source: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of reading, as one that names what was read."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    except (OSError, ValueError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputError(f"{source}: cannot read: {reason}") from None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from georoutenet.errors import InputError
+from georoutenet.io.unpack import read_file, reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,11 +49,12 @@ def read_curve(path: str | Path) -> Curve:
     """The curve of a run's folder, or of its ``metrics.csv`` under any name, also compressed (``.gz``)."""
     path = Path(path)
     file = path / "metrics.csv" if path.is_dir() else path
-    try:
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+    data = read_file(file)
+    with reading(file):
+        try:
+            rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+        except csv.Error as error:
+            raise InputError(str(error)) from None
     if not rows or any(name not in rows[0] for name in NEEDED):
         raise InputError(f"{file} is no metrics.csv of a training run: it needs {', '.join(NEEDED)}")
     if any(None in (*row, *row.values()) for row in rows):
