@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import georoutenet as grn
 from georoutenet.io.files import read_tour
 from georoutenet.problem.generate import uniform
-from georoutenet.web.app import create_app
+from georoutenet.web.app import Service, create_app
 from georoutenet.web.limits import Limits
 
 SQUARE = [[0, 0], [0, 3], [4, 3], [4, 0]]
@@ -24,7 +24,7 @@ SQUARE = [[0, 0], [0, 3], [4, 3], [4, 0]]
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     limits = Limits(cities=500, seconds=2.0, body_bytes=100_000, searches=2)
-    with TestClient(create_app(limits, warm=False)) as client:
+    with TestClient(create_app(Service(limits), warm=False)) as client:
         yield client
 
 
@@ -153,3 +153,54 @@ def test_files_are_read_by_our_readers(client: TestClient) -> None:
     assert read("csv", b" ").json()["detail"] == "the file: empty"
     assert "unknown format" in read("npy", b"x").json()["detail"]
     assert "allows 500" in read("csv", b"1,2\n" * 501).json()["detail"]
+
+
+def test_scores_are_of_undirected_edges(client: TestClient) -> None:
+    points = uniform(1, 30, 3)[0].astype(float)
+    answer = client.post(
+        "/api/scores", json={"coordinates": points.tolist(), "weights": "georoutenet-50"}
+    ).json()
+    result = grn.solve(points, weights="georoutenet-50", improve=False, decoder="greedy")
+    said = result.edges
+    assert said is not None
+    expected: dict[tuple[int, int], float] = {}
+    for i in range(30):
+        for j, p in zip(said.neighbors[i].tolist(), said.probabilities[i].tolist(), strict=True):
+            pair = (min(i, j), max(i, j))
+            expected[pair] = expected.get(pair, 0.0) + p
+    found = {(i, j): p for i, j, p in answer["edges"]}
+    assert found.keys() == expected.keys()
+    assert all(p == pytest.approx(min(1.0, expected[pair]), abs=2e-5) for pair, p in found.items())
+    order = [p for _, _, p in answer["edges"]]
+    assert order == sorted(order, reverse=True)
+    assert sum(answer["start"]) == pytest.approx(1.0, abs=1e-3)
+    assert client.post("/api/scores", json={"coordinates": [[1, 2]]}).json() == {"edges": [], "start": [1.0]}
+
+
+def test_the_service_describes_itself(client: TestClient) -> None:
+    description = client.get("/openapi.json").json()
+    page = client.get("/api").text
+    for path in (
+        "/api/solve",
+        "/api/solve/stream",
+        "/api/scores",
+        "/api/export",
+        "/api/instance",
+        "/healthz",
+    ):
+        assert path in description["paths"]
+        assert f" {path}</code>" in page
+    schema = description["paths"]["/api/solve"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
+    assert schema["properties"]["max_seconds"]["maximum"] == 2.0
+    assert {"coordinates", "matrix", "decoder", "closed", "initial_tour"} <= set(schema["properties"])
+    assert not {"device", "stop", "progress"} & set(schema["properties"])
+    assert "<script" not in page
+    assert "style=" not in page
+
+
+def test_a_tour_to_begin_with(client: TestClient) -> None:
+    given = {"coordinates": SQUARE, "initial_tour": [0, 2, 1, 3], "improve": False}
+    assert client.post("/api/solve", json=given).json()["length"] == 5 + 4 + 5 + 4
+    assert "not both" in client.post("/api/solve", json=given | {"first": "curve"}).json()["detail"]

@@ -29,6 +29,10 @@ def serve(
         list[str] | None,
         typer.Option(help="A page of another host that may use the service, as https://host."),
     ] = None,
+    warm_up: Annotated[
+        bool,
+        typer.Option("--warm-up/--no-warm-up", help="Load the network at the start, not when first asked."),
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log errors only, not each request.")] = False,
 ) -> None:
     """Serve the playground: a page on which to place cities and watch the solver, and an HTTP service."""
@@ -50,5 +54,6 @@ def serve(
         processes=whole("processes", processes),
         origins=tuple(allow_origin or ()),
         quiet=quiet,
+        warm=warm_up,
     )
     serve(settings, lambda address: say(f"the playground is at {address} (Ctrl-C ends it)", err=True))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -14,7 +17,7 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,13 +26,14 @@ from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.io.files import format_route
 from georoutenet.io.names import safe_name
 from georoutenet.io.packaged import packaged_weights
-from georoutenet.web import messages
-from georoutenet.web.examples import EXAMPLES, example
+from georoutenet.problem.generate import uniform
+from georoutenet.web import describe, messages
+from georoutenet.web.examples import EXAMPLES
 from georoutenet.web.guard import Guard
 from georoutenet.web.limits import Limits
-from georoutenet.web.problems import Problem, to_json
+from georoutenet.web.problems import FAILED, Problem, to_json
 from georoutenet.web.searches import Searches
-from georoutenet.web.slots import Admission, Left, slots_folder
+from georoutenet.web.slots import Admission, Left
 
 STATIC = Path(__file__).parent / "static"
 EXPORTS = {
@@ -39,59 +43,63 @@ EXPORTS = {
     "gpx": "application/gpx+xml",
     "json": "application/json",
 }
+SMALL = 64 << 10
+"""Bytes of a body that is read at once: 1,000 cities."""
+DESCRIPTION = "Short tours through cities: a neural policy, a local search, and what the network thinks."
 Value = TypeVar("Value")
 
 
 class Service:
-    """What the routes share."""
+    """What the routes share: the limits, the searches, and two threads that read bodies.
 
-    def __init__(self, limits: Limits, folder: Path) -> None:
-        self.limits = limits
-        self.searches = Searches(limits, Admission(limits, folder))
-        self._reader = ThreadPoolExecutor(1, "reader")
-        """One thread reads all bodies: parsing holds Python's lock, and warnings are of the whole process."""
+    Parsing holds Python's lock, so more threads would not be faster; but a small body must not wait for large
+    ones. ``folder`` holds the locks by which several processes share the limits; one alone needs none.
+    """
 
-    async def read(self, function: Callable[..., Value], *arguments: Any) -> Value:
-        return await asyncio.get_running_loop().run_in_executor(self._reader, function, *arguments)
+    def __init__(self, limits: Limits | None = None, folder: Path | None = None) -> None:
+        self.limits = limits or Limits()
+        self.searches = Searches(self.limits, Admission(self.limits, folder))
+        self._small, self._large = (ThreadPoolExecutor(1, f"reader-{size}") for size in ("small", "large"))
+
+    async def read(self, function: Callable[..., Value], body: bytes, *arguments: Any) -> Value:
+        """``function(body, ...)`` in a thread."""
+        reader = self._small if len(body) <= SMALL else self._large
+        return await asyncio.get_running_loop().run_in_executor(reader, function, body, *arguments)
 
 
-def create_app(
-    limits: Limits | None = None,
-    *,
-    folder: Path | None = None,
-    origins: tuple[str, ...] = (),
-    warm: bool = True,
-) -> ASGIApp:
+def create_app(service: Service, *, origins: tuple[str, ...] = (), warm: bool = True) -> ASGIApp:
     """The service as an ASGI application.
 
-    ``folder`` holds the locks by which several processes share the limits. ``origins`` are pages of other
-    hosts that may use the service. ``warm`` loads the network beside the first requests.
+    ``origins`` are pages of other hosts that may use the service. ``warm`` loads the network beside the first
+    requests.
     """
-    service = Service(limits or Limits(), folder or slots_folder())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if warm:
-            threading.Thread(target=_load, daemon=True).start()
+            threading.Thread(target=_load, args=(service.limits,), daemon=True).start()
         yield
         service.searches.close()
 
     app = FastAPI(
         title="GeoRouteNet",
         version=__version__,
+        description=DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
-    for error, handler in (
-        (Problem, lambda _, error: error.response()),
-        (GeoRouteNetError, lambda _, error: Problem(400, str(error)).response()),
-        (HTTPException, lambda _, error: Problem(error.status_code, str(error.detail)).response()),
-        (Left, lambda *_: Response(status_code=499)),
-        (Exception, lambda *_: Problem(500, "the server failed; its log says where").response()),
-    ):
+    handlers: dict[type[Exception], Callable[[Request, Any], Response]] = {
+        Problem: lambda _, error: error.response(),
+        GeoRouteNetError: lambda _, error: Problem(400, str(error)).response(),
+        HTTPException: lambda _, error: Problem(error.status_code, str(error.detail)).response(),
+        Left: lambda *_: Response(status_code=499),
+        Exception: lambda *_: FAILED.response(),
+    }
+    for error, handler in handlers.items():
         app.add_exception_handler(error, handler)
-    _add_pages(app)
+    _add_pages(app, service)
     _add_information(app, service)
     _add_work(app, service)
     guarded: ASGIApp = Guard(app, service.limits)
@@ -102,82 +110,101 @@ def create_app(
     return guarded
 
 
-def _load() -> None:
+def _load(limits: Limits) -> None:
+    """Everything that a first request would wait for; searches and network share the cores by threads."""
+    import torch
+
+    from georoutenet.search.local_search import compile_kernels
+    from georoutenet.solver.api import solve
     from georoutenet.solver.stages import warm_up
 
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // limits.searches))
     warm_up()
+    for path, matrix in product((False, True), repeat=2):
+        compile_kernels(path=path, matrix=matrix)
+    for n in (48, 200):  # both forms of the network
+        solve(uniform(1, n, 0)[0], first="network", improve=False, views=1)
+    solve(uniform(1, 400, 0)[0], decoder="greedy", improve=False)
 
 
-def _add_pages(app: FastAPI) -> None:
+def _add_pages(app: FastAPI, service: Service) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def playground() -> Response:
         return FileResponse(STATIC / "index.html")
+
+    @app.get("/api", include_in_schema=False)
+    async def description(request: Request) -> Response:
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(describe.page(app.openapi(), service.limits, address))
 
 
 def _add_information(app: FastAPI, service: Service) -> None:
     @app.get("/healthz")
     async def health() -> Response:
+        """Whether the server answers, and its version."""
         return _json({"status": "ok", "version": __version__})
 
     @app.get("/api/limits")
     async def limits() -> Response:
+        """What a request may ask for, and how many searches run and wait at a time."""
         return _json(service.limits.to_dict())
 
     @app.get("/api/weights")
     async def weights() -> Response:
-        return _json(await service.read(_weights))
+        """The weights of the network that can be named, and the sizes that each was trained on."""
+        return _json(await service.read(_weights, b""))
 
     @app.get("/api/examples")
     async def examples() -> Response:
-        listed = [
-            {
-                "name": each.name,
-                "title": each.title,
-                "cities": each.cities,
-                "optimum": example(each.name).optimum,
-            }
-            for each in EXAMPLES.values()
-        ]
-        return _json(listed)
+        """Instances to begin with, and the lengths of their shortest tours where these are proven."""
+        return _json([each.to_dict() for each in EXAMPLES.values()])
 
     @app.get("/api/examples/{name}")
     async def one_example(name: str) -> Response:
+        """An instance, as /api/solve takes it."""
         if name not in EXAMPLES:
             raise Problem(404, f"there is no example {name[:40]!r}; examples: {', '.join(EXAMPLES)}")
-        return _json(messages.instance_object(example(name)))
+        return _json(messages.instance_object(EXAMPLES[name].make()))
 
 
 def _add_work(app: FastAPI, service: Service) -> None:
     limits, searches, read = service.limits, service.searches, service.read
 
-    @app.post("/api/instance")
-    async def instance(request: Request, format: str) -> Response:
-        return _json(await read(messages.read_file, await request.body(), format, limits))
+    @app.post("/api/instance", openapi_extra=describe.file_body())
+    async def instance(request: Request) -> Response:
+        """The instance in a file, whose content is the body."""
+        form = request.query_params.get("format", "")
+        return _json(await read(messages.read_file, await request.body(), form, limits))
 
-    @app.post("/api/scores")
+    @app.post("/api/scores", openapi_extra=describe.scores_body())
     async def scores(request: Request) -> Response:
+        """What the network thinks: undirected edges with their probabilities, and the first city's."""
         given = await read(messages.read_scored, await _json_body(request), limits)
-        async with searches.admitted(request.receive) as gone:
-            return _json(await searches.run(lambda _: messages.scores_object(*given, limits.edges), gone))
+        async with searches.admitted(request.receive) as client:
+            return _json(await searches.run(lambda _: messages.scores_object(*given, limits.edges), client))
 
-    @app.post("/api/solve")
+    @app.post("/api/solve", openapi_extra=describe.solve_body(limits))
     async def solve(request: Request) -> Response:
+        """A short tour, its length, and a lower bound. A client that leaves stops its search."""
         work = await read(messages.read_work, await _json_body(request), limits)
-        async with searches.admitted(request.receive) as gone:
-            return _json(await searches.solve(work, gone))
+        async with searches.admitted(request.receive) as client:
+            return _json(await searches.solve(work, client))
 
-    @app.post("/api/solve/stream")
+    @app.post("/api/solve/stream", openapi_extra=describe.solve_body(limits))
     async def stream(request: Request) -> Response:
+        """The same search as server-sent events: first, tour, bound, and in the end done or problem."""
         work = await read(messages.read_work, await _json_body(request), limits)
         return EventStream(searches, work)
 
-    @app.post("/api/export")
-    async def export(request: Request, format: str) -> Response:
-        text, name = await read(_exported, await _json_body(request), format, limits)
-        disposition = f"attachment; filename=\"tour.{format}\"; filename*=UTF-8''{quote(name, safe='')}"
-        return Response(text, media_type=EXPORTS[format], headers={"Content-Disposition": disposition})
+    @app.post("/api/export", openapi_extra=describe.export_body(tuple(EXPORTS)))
+    async def export(request: Request) -> Response:
+        """A tour as a file."""
+        form = request.query_params.get("format", "")
+        text, name = await read(_exported, await _json_body(request), form, limits)
+        disposition = f"attachment; filename=\"tour.{form}\"; filename*=UTF-8''{quote(name, safe='')}"
+        return Response(text, media_type=EXPORTS[form], headers={"Content-Disposition": disposition})
 
 
 class EventStream(Response):
@@ -189,10 +216,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
-        async with self._searches.admitted(receive) as gone:
+        async with self._searches.admitted(receive) as client:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
-                async for name, content in self._searches.events(self._work, gone):
+                async for name, content in self._searches.events(self._work, client):
                     await send(_event(name, content))
             except Left:
                 return
@@ -201,7 +228,7 @@ class EventStream(Response):
             except GeoRouteNetError as error:
                 await send(_event("problem", Problem(400, str(error)).to_dict()))
             except Exception:
-                await send(_event("problem", Problem(500, "the server failed; its log says where").to_dict()))
+                await send(_event("problem", FAILED.to_dict()))
                 raise
             finally:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -236,18 +263,21 @@ def _exported(body: bytes, form: str, limits: Limits) -> tuple[str, str]:
     return text, f"{safe_name(instance.name)}.{form}"
 
 
-def _weights() -> list[dict[str, Any]]:
+@cache
+def _weights(_: bytes) -> list[dict[str, Any]]:
     from georoutenet.policy.weights import read_card
 
-    found = []
+    listed = []
     for name, path in packaged_weights().items():
         config, card = read_card(path)
-        found.append(
+        recipe = card.get("recipe", {})
+        sizes = [part["n"] for part in recipe.get("mix") or [recipe] if "n" in part]
+        listed.append(
             {
                 "name": name,
                 "description": card.get("description", ""),
                 "encoder": config.encoder,
-                "cities": None,
+                "cities": [min(sizes), max(sizes)] if sizes else None,
             }
         )
-    return found
+    return listed

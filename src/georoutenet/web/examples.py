@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
-from georoutenet.errors import InputError
-from georoutenet.examples import thousand_cities, us_capitals
+from georoutenet.examples import US_CAPITALS_KM, thousand_cities, us_capitals
 from georoutenet.problem.generate import GENERATORS
 from georoutenet.problem.instance import Instance
 
@@ -18,6 +17,11 @@ class Example:
     title: str
     cities: int
     make: Callable[[], Instance]
+    optimum: float | None = None
+    """The length of the shortest tour, where it is proven."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "title": self.title, "cities": self.cities, "optimum": self.optimum}
 
 
 def _drawn(shape: str, n: int, seed: int, title: str, optimum: float | None = None) -> Example:
@@ -26,27 +30,24 @@ def _drawn(shape: str, n: int, seed: int, title: str, optimum: float | None = No
     def make() -> Instance:
         return Instance(GENERATORS[shape](1, n, seed)[0], name=name, optimum=optimum)
 
-    return Example(name, title, n, make)
+    return Example(name, title, n, make, optimum)
+
+
+def _unproven() -> Instance:
+    """A good tour of it is known, but not that no other is shorter."""
+    return thousand_cities().replaced(optimum=None)
 
 
 EXAMPLES = {
     example.name: example
     for example in (
-        Example("us-capitals", "Capitals of the 48 contiguous states", 48, us_capitals),
+        Example("us-capitals", "Capitals of the 48 contiguous states", 48, us_capitals, US_CAPITALS_KM),
         _drawn("uniform", 50, 1, "50 random cities"),
         _drawn("uniform", 200, 1, "200 random cities"),
         _drawn("clustered", 200, 1, "200 cities in clusters"),
         _drawn("grid", 150, 1, "150 holes to drill, on a lattice"),
         _drawn("ring", 120, 1, "120 cities on a ring"),
         _drawn("explosion", 300, 1, "300 cities around a crater"),
-        Example("random-1000", "1,000 random cities", 1_000, thousand_cities),
+        Example("random-1000", "1,000 random cities", 1_000, _unproven),
     )
 }
-
-
-@cache
-def example(name: str) -> Instance:
-    """The instance of that name."""
-    if name not in EXAMPLES:
-        raise InputError(f"there is no example {name[:40]!r}; examples: {', '.join(EXAMPLES)}")
-    return EXAMPLES[name].make()

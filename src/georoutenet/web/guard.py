@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from georoutenet.web.limits import Limits
-from georoutenet.web.problems import Problem
+from georoutenet.web.problems import FAILED, Problem
 
 LOG = logging.getLogger("georoutenet.web")
 BODIES = 16
@@ -63,9 +63,7 @@ class Guard:
             except Exception as error:
                 LOG.error("%s", _places(error))
                 if not status:
-                    await Problem(500, "the server failed; its log says where").response()(
-                        scope, receive, answer
-                    )
+                    await FAILED.response()(scope, receive, answer)
         finally:
             self._held -= len(body)
             took = 1000 * (time.monotonic() - began)
@@ -74,10 +72,8 @@ class Guard:
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
         most = self._limits.body_bytes
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > most):
-                raise Problem(
-                    413, f"a body of {int(value[:18]):,} bytes or more; this server allows {most:,}"
-                )
+            if name == b"content-length" and value.isdigit() and int(value[:20]) > most:
+                raise Problem(413, f"a body of {int(value[:20]):,} bytes; this server allows {most:,}")
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 while True:

@@ -32,6 +32,7 @@ class Limits:
     """Threads of one search at most."""
     beam_width: int = 2_000
     views: int = 64
+    candidates: int = 100
     edges: int = 20_000
     """Edges in an answer of scores at most."""
     connections: int = 1_000
@@ -48,6 +49,12 @@ class Limits:
                 object.__setattr__(self, each.name, whole(each.name, getattr(self, each.name), least=least))
         if self.searches == 0:
             object.__setattr__(self, "searches", _cores())
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which no request can still be at work but one whose client does not read: waiting in
+        line, the search, and as long again for the rest."""
+        return self.seconds * (self.queue / self.searches + 3) + self.body_seconds
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

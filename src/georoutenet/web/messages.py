@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from dataclasses import dataclass, fields
 from typing import Any, cast
@@ -26,6 +27,8 @@ OWN = ("stop", "progress", "device")
 OPTIONS = tuple(each.name for each in fields(SolveOptions) if each.name not in OWN)
 FORMATS = ("tsp", "csv", "tsv", "txt", "json", "geojson")
 LONGEST_NAME = 200
+_one_at_a_time = threading.Lock()
+"""Warnings are caught for the whole process."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def _check_limits(options: SolveOptions, limits: Limits) -> None:
         ("workers", options.workers, limits.workers),
         ("beam_width", options.beam_width or asked.width, limits.beam_width),
         ("views", options.views or asked.views, limits.views),
+        ("candidates", asked.candidates, limits.candidates),
     ):
         if given is not None and not given <= most:
             raise InputError(f"{name} is {given}; this server allows {most:,g}")
@@ -133,7 +137,7 @@ def read_file(data: bytes, form: str, limits: Limits) -> dict[str, Any]:
     """A dropped file as an instance object, with what its reader had to remark."""
     if form not in FORMATS:
         raise InputError(f"unknown format {form[:40]!r}; allowed: {', '.join(FORMATS)}")
-    with warnings.catch_warnings(record=True) as caught:
+    with _one_at_a_time, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GeoRouteNetWarning)
         instance = parse_instance(data, f".{form}", "the file")
     check_cities(instance.n, limits)

@@ -32,6 +32,9 @@ class Problem(Exception):
         return Response(to_json(self.to_dict()), self.status, headers, "application/problem+json")
 
 
+FAILED = Problem(500, "the server failed; its log says where")
+
+
 def to_json(value: Any) -> bytes:
     """JSON in which no number is infinite; text that is no Unicode is escaped."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()

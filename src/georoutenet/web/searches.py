@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -20,15 +20,21 @@ from georoutenet.solver.options import Report
 from georoutenet.stop import Progress
 from georoutenet.web.limits import Limits
 from georoutenet.web.messages import Work, result_object
-from georoutenet.web.problems import Problem
-from georoutenet.web.slots import Admission, Left
+from georoutenet.web.slots import Admission, Left, Slot
 
 FRAMES = 30
 """Tours a second in a stream, at most."""
 Value = TypeVar("Value")
-Gone = asyncio.Task[None]
-"""Done when the client has left."""
 Event = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class Admitted:
+    """A client whose search may run."""
+
+    gone: asyncio.Task[None]
+    """Done when the client has left."""
+    slot: Slot
 
 
 class Searches:
@@ -38,30 +44,27 @@ class Searches:
         self.limits, self._admission = limits, admission
         self._threads = ThreadPoolExecutor(limits.searches, "search")
         self._running: set[threading.Event] = set()
-        self._closing = False
 
     @asynccontextmanager
-    async def admitted(self, receive: Receive) -> AsyncIterator[Gone]:
+    async def admitted(self, receive: Receive) -> AsyncIterator[Admitted]:
         """One of the searches that may run at a time, for a client that may leave; it waits its turn."""
         gone = asyncio.create_task(_left(receive))
         try:
             slot = await self._admission.enter(gone)
             try:
-                yield gone
+                yield Admitted(gone, slot)
             finally:
                 slot.release()
         finally:
             gone.cancel()
 
-    async def run(self, work: Callable[[threading.Event], Value], gone: Gone) -> Value:
+    async def run(self, work: Callable[[threading.Event], Value], client: Admitted) -> Value:
         """What ``work`` returns, from a thread; the event it gets is set when it should end."""
-        if self._closing:
-            raise Problem(503, "the server is about to end")
         cancel = threading.Event()
         self._running.add(cancel)
         task = asyncio.get_running_loop().run_in_executor(self._threads, work, cancel)
         try:
-            either: set[asyncio.Future[Any]] = {task, gone}
+            either: set[asyncio.Future[Any]] = {task, client.gone}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise Left
@@ -71,15 +74,16 @@ class Searches:
             self._running.discard(cancel)
             if not task.done():  # a slot is free only when its thread is
                 await asyncio.wait({task})
+            client.slot.release()  # though the client may still be reading
 
-    async def solve(self, work: Work, gone: Gone) -> dict[str, Any]:
-        return await self.run(lambda cancel: _solve(work, self.limits, cancel, None), gone)
+    async def solve(self, work: Work, client: Admitted) -> dict[str, Any]:
+        return await self.run(lambda cancel: _solve(work, self.limits, cancel, None), client)
 
-    async def events(self, work: Work, gone: Gone) -> AsyncIterator[Event]:
+    async def events(self, work: Work, client: Admitted) -> AsyncIterator[Event]:
         """A search as it goes: ``first``, ``bound`` and ``tour``, and in the end ``done``."""
         frames = Frames(work, asyncio.get_running_loop())
         report = frames.report
-        task = asyncio.create_task(self.run(lambda cancel: _solve(work, self.limits, cancel, report), gone))
+        task = asyncio.create_task(self.run(lambda cancel: _solve(work, self.limits, cancel, report), client))
         task.add_done_callback(lambda _: frames.wake.set())
         try:
             while not task.done():
@@ -94,7 +98,7 @@ class Searches:
 
     def close(self) -> None:
         """End all searches; their clients get the best tours so far."""
-        self._closing = True
+        self._admission.closing = True
         for cancel in list(self._running):
             cancel.set()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections import deque
 from pathlib import Path
 
@@ -23,30 +22,35 @@ class Left(Exception):
 class Slot:
     """Something held, until released."""
 
-    def __init__(self, slots: Slots, number: int, descriptor: int) -> None:
+    def __init__(self, slots: Slots, number: int, descriptor: int | None) -> None:
         self._slots, self._number, self._descriptor = slots, number, descriptor
+        self._held = True
 
     def release(self) -> None:
-        os.close(self._descriptor)
-        self._slots.taken.discard(self._number)
+        """Once or more than once."""
+        if self._held:
+            self._held = False
+            self._slots.taken.discard(self._number)
+            if self._descriptor is not None:
+                os.close(self._descriptor)
 
 
 class Slots:
     """A number of slots, each a locked file that all processes see; a process that dies leaves its slots.
 
-    Where a system has no such locks, the slots are those of this process.
+    Without a folder, and where a system has no such locks, the slots are those of this process.
     """
 
-    def __init__(self, folder: Path, name: str, count: int) -> None:
-        self._files = [folder / f"{name}-{k}" for k in range(count)]
+    def __init__(self, folder: Path | None, name: str, count: int) -> None:
+        self._files = [None if folder is None else folder / f"{name}-{k}" for k in range(count)]
         self.taken: set[int] = set()
 
     def take(self) -> Slot | None:
         for number, file in enumerate(self._files):
             if number in self.taken:
                 continue
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if lock(descriptor, wait=False) is False:
+            descriptor = None if file is None else os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if descriptor is not None and lock(descriptor, wait=False) is False:
                 os.close(descriptor)
                 continue
             self.taken.add(number)
@@ -57,13 +61,16 @@ class Slots:
 class Admission:
     """Lets so many in, lets so many wait in line, and sends the others away."""
 
-    def __init__(self, limits: Limits, folder: Path) -> None:
+    def __init__(self, limits: Limits, folder: Path | None) -> None:
         self._running = Slots(folder, "search", limits.searches)
         self._waiting = Slots(folder, "queue", limits.queue)
         self._line: deque[object] = deque()
+        self.closing = False
 
     async def enter(self, gone: asyncio.Task[None]) -> Slot:
         """A slot to release; waits for it in the order of arrival at this process, until ``gone`` is done."""
+        if self.closing:
+            raise Problem(503, "the server is about to end")
         if not self._line and (slot := self._running.take()) is not None:
             return slot
         place = self._waiting.take()
@@ -72,16 +79,11 @@ class Admission:
         own = object()
         self._line.append(own)
         try:
-            while not gone.done():
+            while not (gone.done() or self.closing):
                 if self._line[0] is own and (slot := self._running.take()) is not None:
                     return slot
                 await asyncio.sleep(POLL)
-            raise Left
+            raise Problem(503, "the server is about to end") if self.closing else Left
         finally:
             self._line.remove(own)
             place.release()
-
-
-def slots_folder() -> Path:
-    """A new folder for the locks, which only this user can open."""
-    return Path(tempfile.mkdtemp(prefix="georoutenet-serve-"))

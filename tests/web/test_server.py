@@ -1,0 +1,85 @@
+"""``georoutenet serve`` as a command: its address, its processes, its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from live import GIVE_UP, LONG, answer, cities, everything, request
+from typer.testing import CliRunner
+
+import georoutenet
+from georoutenet.cli import app
+
+
+@contextmanager
+def serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
+    command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", "--no-warm-up", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            assert said.startswith("the playground is at http://127.0.0.1:")
+            where = urlsplit(said.split()[4])
+            assert where.hostname is not None
+            assert where.port is not None
+            yield process, (where.hostname, where.port)
+        finally:
+            process.kill()
+
+
+def post(address: tuple[str, int], path: str, content: object) -> socket.socket:
+    connection = socket.create_connection(address, timeout=GIVE_UP)
+    connection.sendall(request(path, json.dumps(content).encode()))
+    return connection
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_processes_share_the_limits_and_end_with_the_best_tours(number: signal.Signals) -> None:
+    limits = ("--searches", "1", "--queue", "0", "--max-seconds", str(LONG), "--processes", "2")
+    with serve(*limits) as (process, address):
+        with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/healthz") as response:
+            assert json.load(response)["version"] == georoutenet.__version__
+        with post(address, "/api/solve/stream", cities(100, max_seconds=LONG)) as running:
+            start = running.recv(12)
+            assert start == b"HTTP/1.1 200"
+            for _ in range(20):  # either process says so
+                with post(address, "/api/solve", cities(5)) as other:
+                    assert answer(other)[0] == 429
+            process.send_signal(number)
+            body = everything(running)
+            assert b"event: done" in body
+            assert b'"interrupted":true' in body
+        assert process.wait(GIVE_UP) in (0, 130)
+
+
+def test_a_port_in_use_and_limits_that_are_none_are_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        run = CliRunner().invoke(app, ["serve", "--port", str(port)])
+    assert f"cannot listen on 127.0.0.1 port {port}" in str(run.exception)
+    run = CliRunner().invoke(app, ["serve", "--max-cities", "0"])
+    assert "cities must be a whole number of at least 1, got 0" in str(run.exception)
+    run = CliRunner().invoke(app, ["serve", "--port", "99999"])
+    assert "port must be a whole number of at least 0 and at most 65,535" in str(run.exception)
+
+
+def test_without_fastapi_the_install_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    for name in [name for name in sys.modules if name.startswith("georoutenet.web.")]:
+        monkeypatch.delitem(sys.modules, name)
+    run = CliRunner().invoke(app, ["serve"])
+    assert "pip install 'georoutenet[web]'" in str(run.exception)
+
+
+def test_the_page_is_in_the_package() -> None:
+    assert (Path(georoutenet.__file__).parent / "web" / "static" / "index.html").is_file()
