@@ -29,6 +29,8 @@ from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
 from georoutenet.unbroken import unbroken
 
+PLAIN: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+"""Options of functions that only read and write arrays: no runtime that could make or count them."""
 UNUSED = 60 * 24 * 3600
 """Seconds after which compiled code that nobody has read is removed."""
 

@@ -95,7 +95,7 @@ def test_words_are_those_of_the_tables() -> None:
 
 def test_headers_hold_every_setting() -> None:
     expected = {"decoder": "beam", "width": "9", "views": "4", "finalists": "2", "dominance": "yes"}
-    expected |= {"length_weight": "0.25", "candidates": "", "precision": "float32"}
+    expected |= {"length_weight": "0.25", "merge": "", "candidates": "", "precision": "float32"}
     beam = Decoding("beam", width=9, views=4, finalists=2, dominance=True, length_weight=0.25)
     assert beam.header() == expected
     assert Decoding().header()["width"] == ""

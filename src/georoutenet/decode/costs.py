@@ -35,6 +35,21 @@ class Costs:
     instances: list[Instance] | None  # None when all costs are plain Euclidean lengths
     closed: bool = True
 
+    def edges(self, tours: Tensor, first: int = 0) -> Tensor:
+        """Float64 ``(b, M, n)``: from each city of ``tours (b, M, n)`` to the next, at last to the first.
+
+        The tours belong to the instances from ``first`` on.
+        """
+        if self.instances is None:
+            points = self.coordinates[first : first + len(tours)]
+            index = tours.reshape(len(tours), -1)
+            x, y = (points[..., axis].gather(1, index).reshape(tours.shape) for axis in (0, 1))
+            return _euclidean(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
+        order = tours.cpu().numpy()
+        following = np.roll(order, -1, axis=2)
+        rows = [self.instances[first + b].distance(order[b], following[b]) for b in range(len(order))]
+        return torch.from_numpy(np.stack(rows).astype(np.float64)).to(tours.device)
+
     def lengths(self, tours: Tensor, first: int = 0) -> Tensor:
         """Float64 ``(b, M)`` of ``tours (b, M, n)`` that belong to the instances from ``first`` on.
 
@@ -42,16 +57,7 @@ class Costs:
         """
         if tours.shape[2] == 1:
             return torch.zeros(tours.shape[:2], dtype=torch.float64, device=tours.device)
-        if self.instances is None:
-            points = self.coordinates[first : first + len(tours)]
-            index = tours.reshape(len(tours), -1)
-            x, y = (points[..., axis].gather(1, index).reshape(tours.shape) for axis in (0, 1))
-            edges = _euclidean(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
-        else:
-            order = tours.cpu().numpy()
-            following = np.roll(order, -1, axis=2)
-            rows = [self.instances[first + b].distance(order[b], following[b]) for b in range(len(order))]
-            edges = torch.from_numpy(np.stack(rows).astype(np.float64)).to(tours.device)
+        edges = self.edges(tours, first)
         total = edges[:, :, 0].clone()
         for step in range(1, edges.shape[2] if self.closed else edges.shape[2] - 1):
             total += edges[:, :, step]

@@ -41,6 +41,8 @@ class Decoding:
     """Of beams with the same first city, visited set and last city keep the shortest; not in the paper."""
     length_weight: float = field(default=0.0, metadata=_printed("length-{:g}", "length {:g}"))
     """Beams are ranked by log-probability less this times the length so far; 0: as in the paper."""
+    merge: bool = field(default=False, metadata=_printed("merge", "merged"))
+    """Of all tours found take the parts in which each is shortest (partition crossover); not in the paper."""
     candidates: int | None = field(
         default=None, metadata=_printed("candidates-{}", "{} candidates", of="scores")
     )

@@ -23,9 +23,13 @@ from georoutenet.decode.beam_task import cheapest, prepare_beam, stacked
 from georoutenet.decode.common import City, Decoded, prepare
 from georoutenet.decode.costs import Costs, as_costs
 from georoutenet.decode.decoding import RECOMMENDED, Decoding
+from georoutenet.decode.merge import merge_tours
 from georoutenet.errors import InputError, whole
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import Instance, fill_square
+
+MERGED = 32
+"""Tours of each view, the cheapest of its beams or samples, that are merged."""
 
 ScoreFunction = Callable[[Tensor], Scores]
 """Coordinates ``(V, n, 2)`` float32 in the unit square -> scores of ``V`` instances: a policy, for one."""
@@ -121,6 +125,7 @@ def decode_views(
 
     With finalists the views of a beam get only a quarter of the width (a beam each at least); those that
     found the shortest tours are scored once more and share the rest. A tour may then be found twice.
+    Where tours are merged, the first one kept is, and there are no log-probabilities.
 
     All views go through together, or at most ``together`` at a time. Between two such rounds the loop
     looks at the clock: it begins another one while ``remaining()`` seconds suffice for it. The first round is
@@ -128,6 +133,7 @@ def decode_views(
     """
     decoding = decoding if isinstance(decoding, Decoding) else Decoding.parse(decoding)
     keep, batch = whole("keep", keep), whole("batch", batch)
+    each = max(keep, MERGED) if decoding.merge else keep  # tours of a view
     costs = _costs(problems, closed, torch.device(device))
     count, views = len(costs.coordinates), decoding.views
     if inputs is not None and views > 1:
@@ -146,7 +152,7 @@ def decode_views(
                 prepare(scores, **fixed),
                 own,
                 width=share,
-                keep=keep,
+                keep=each,
                 dominance=decoding.dominance,
                 length_weight=decoding.length_weight,
             )
@@ -155,7 +161,7 @@ def decode_views(
             found = greedy(scores, log_probabilities=False, **fixed)
         else:
             found = sample(scores, share, seed=seed + offset, log_probabilities=False, **fixed)
-        return cheapest(found.tours, None, own, keep)
+        return cheapest(found.tours, None, own, each)
 
     def look(chosen: Tensor, share: int, offset: int) -> Decoded:
         """Decode these views of each instance ``(B, V)``: the tours ``(B, V * keep, n)``."""
@@ -196,7 +202,13 @@ def decode_views(
         if not done:
             raise
         complete, interrupted = False, True
-    best = _best([part for _, part in done], keep)
+    parts = [part for _, part in done]
+    if decoding.merge:
+        every = _best(parts, sum(part.tours.shape[1] for part in parts))
+        merged = merge_tours(every.tours, costs, start=start, end=end)
+        parts = [Decoded(part.tours, None, part.lengths) for part in parts]
+        parts.insert(0, Decoded(merged, None, costs.lengths(merged)))
+    best = _best(parts, keep)
     return DecodedViews(
         best.tours, best.log_probabilities, best.lengths, min(offset, len(first)), complete, interrupted
     )

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from math import acos, asin, ceil, cos, floor, sqrt
-from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
-from georoutenet.jit import njit
-
-PLAIN: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-"""How the functions here are compiled: without a runtime that could make arrays or count references."""
+from georoutenet.jit import PLAIN, njit
 
 EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D, EXPLICIT, GREAT_CIRCLE = range(9)
 

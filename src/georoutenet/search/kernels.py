@@ -13,9 +13,9 @@ from math import log as ln
 
 import numpy as np
 
-from georoutenet.jit import njit
-from georoutenet.search.distances import PLAIN, distance, measure_edges
-from georoutenet.search.merge import take_better_parts
+from georoutenet.crossover import take_better_parts
+from georoutenet.jit import PLAIN, njit
+from georoutenet.search.distances import distance, measure_edges
 from georoutenet.search.steps import (
     AGREED,
     BRIDGES,

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from georoutenet.jit import njit
-from georoutenet.search.distances import PLAIN, distance
+from georoutenet.jit import PLAIN, njit
+from georoutenet.search.distances import distance
 
 # Columns of ``tree``: the city's parent (or -1), the order in which cities joined, degree, degree before.
 PARENT, ORDER, DEGREE, BEFORE = range(4)

@@ -28,8 +28,8 @@ def make_search(
     seed: int | list[int],
 ) -> Any:
     """The kernels' state for a tour, with every city queued in tour order. Its one walk has no end."""
+    from georoutenet.crossover import ROOM
     from georoutenet.search import distances, kernels
-    from georoutenet.search.merge import ROOM
 
     n = len(x)
     neighbors = np.ascontiguousarray(neighbors, dtype=np.int32)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from georoutenet.jit import njit
-from georoutenet.search.distances import PLAIN, distance
+from georoutenet.jit import PLAIN, njit
+from georoutenet.search.distances import distance
 
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise (coordinates span about 1 for plain Euclidean distances)."""

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from georoutenet.crossover import ROOM, merge_all, take_better_parts
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
-from georoutenet.search.merge import ROOM, take_better_parts
 
 
 def merged(instance: Instance, best: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, float]:
@@ -75,3 +75,44 @@ def test_the_same_tour_gives_nothing() -> None:
         found, gain = merged(instance, tour, other)
         assert gain == 0
         np.testing.assert_array_equal(found, tour)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_tours_are_merged_and_the_edges_stay_known(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    instance = grid(50, seed)
+    base = random.permutation(50)
+    tours = [base]
+    for _ in range(6):
+        first = int(random.integers(0, 44))
+        tours.append(reversed_part(base, first, first + int(random.integers(2, 6))))
+    order = np.array(tours, dtype=np.int32)
+    edges = instance.distance(order, np.roll(order, -1, axis=1)).astype(float)
+    best, own = order[0].copy(), np.zeros((5, 50))
+    own[0] = edges[0]
+    gain = merge_all(order, edges, best, own, np.empty((ROOM, 50), dtype=np.int32), 3)
+    assert is_permutation(best, 50)
+    assert tour_length(instance, best) == edges[0].sum() - gain <= edges.sum(axis=1).min()
+    np.testing.assert_array_equal(own[0], instance.distance(best, np.roll(best, -1)))
+
+
+def test_a_part_that_was_taken_lets_another_in() -> None:
+    """A tour that is offered in vain at first is offered again in the next pass."""
+    helped = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        instance = grid(40, seed)
+        order = np.array(
+            [reversed_part(np.arange(40), *sorted(random.integers(0, 40, 2))) for _ in range(12)],
+            dtype=np.int32,
+        )
+        edges = instance.distance(order, np.roll(order, -1, axis=1)).astype(float)
+        gains = []
+        for passes in (1, 3):
+            best, own = order[0].copy(), np.zeros((5, 40))
+            own[0] = edges[0]
+            room = np.empty((ROOM, 40), dtype=np.int32)
+            gains.append(merge_all(order, edges, best, own, room, passes))
+        assert gains[1] >= gains[0]
+        helped += gains[1] > gains[0]
+    assert helped > 0

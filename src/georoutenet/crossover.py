@@ -8,8 +8,7 @@ one cycle; that is tested by going around it. So a tour that is longer in all ma
 
 from __future__ import annotations
 
-from georoutenet.jit import njit
-from georoutenet.search.distances import PLAIN
+from georoutenet.jit import PLAIN, njit
 
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise."""
@@ -103,4 +102,39 @@ def take_better_parts(best, other, edges, room):
         _go_around(room)
         for place in range(n):
             best[place] = room[_ORDER, place]
+    return total
+
+
+@njit(**PLAIN)
+def merge_all(tours, edges, best, own, room, passes):
+    """Take the better parts of all ``tours (M, n)`` into the tour ``best``; returns the gain.
+
+    ``edges (M, n)`` are the distances from each city of the tours to the next, and the first row of ``own (5,
+    n)`` those of ``best``, kept up to date; the other rows and ``room (ROOM, n)`` are room to work in. A part
+    that is taken may let others in, so all tours pass again until none helps, at most ``passes`` times.
+    """
+    n, total = len(best), 0.0
+    for _ in range(passes):
+        before = total
+        for k in range(len(tours)):
+            other = tours[k]
+            for place in range(n):
+                own[1, place] = edges[k, place]
+                own[3, best[place]] = own[0, place]
+                own[4, other[place]] = edges[k, place]
+            gain = take_better_parts(best, other, own, room)
+            if gain > 0.0:
+                total += gain
+                for place in range(n):
+                    a, b = best[place], best[place + 1 if place + 1 < n else 0]
+                    if room[_AFTER, a] == b:
+                        own[0, place] = own[3, a]
+                    elif room[_BEFORE, a] == b:
+                        own[0, place] = own[3, b]
+                    elif room[_AFTER + 1, a] == b:
+                        own[0, place] = own[4, a]
+                    else:
+                        own[0, place] = own[4, b]
+        if total == before:
+            break
     return total
