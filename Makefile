@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo test test-slow torture format clean
+.PHONY: demo test test-slow test-browser torture format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -24,6 +24,16 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -n auto -m slow
+
+# The playground in a real browser. Of the driver's own browsers none is fetched.
+AXE := 4.14.0
+test-browser: $(STAMP)
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+		{ echo "there is no Chromium on the PATH; on Debian: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	@command -v npm && npm install --silent --no-save --prefix .browser axe-core@$(AXE) || \
+		echo "no npm: the test of accessibility is skipped"
+	$(BIN)/pytest tests/web/test_browser.py
 
 # Hostile inputs, seeded and counted: a minute for each kind of attack.
 torture: $(STAMP)

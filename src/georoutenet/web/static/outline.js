@@ -1,43 +1,23 @@
-// The contiguous United States, coarse: about 500 points, to a hundredth of a degree. Thinned by us from the
-// Census Bureau's cartographic boundaries of 2017, which as a work of the US government are in the public domain.
-// Written as steps of (longitude, latitude) in hundredths of a degree.
-const STEPS =
-  "-8144,3071 18,-90 69,-122 0,-49 54,-130 -10,-103 -23,-44 18,16 -48,-59 22,29 -70,-3 -15,53 -40,16 -18,53 " +
-  "-24,10 4,48 -20,-24 -47,82 33,36 -14,-5 -14,18 10,-21 -14,-21 -12,25 16,105 -11,24 -25,-2 -59,76 -38,21 -25,0 " +
-  "-7,-20 -78,-18 11,-10 32,14 -36,-17 -30,7 -8,29 -87,41 -170,-13 24,6 -25,39 -13,-36 -117,6 -55,-38 20,-14 " +
-  "18,22 11,-17 15,6 -21,-31 -10,7 4,-11 -19,0 17,-23 51,-21 -14,-19 -11,9 -17,-15 14,25 -11,-6 -45,20 -38,-23 " +
-  "-21,26 -15,-4 -29,-25 -47,24 22,-5 -1,9 -33,13 -16,27 -24,-3 3,12 -37,-8 18,-13 -23,-8 -122,23 -66,-12 " +
-  "-60,-28 24,15 -28,3 1,23 -18,-8 5,-39 -28,-20 44,22 -199,-117 -49,-56 -17,-54 22,-98 -21,48 1,79 28,56 66,49 " +
-  "-26,-9 -9,10 -16,-29 -22,1 13,-9 -17,-21 -33,2 27,-15 -16,-38 -23,-5 22,-1 -2,-65 29,-66 -29,-10 -21,17 -55,4 " +
-  "-88,34 -37,62 -6,54 -78,72 -51,97 -61,51 -89,12 -37,-14 -22,-53 -39,-23 -123,66 -41,96 -129,87 -24,29 -176,2 " +
-  "0,-45 -287,0 -373,116 9,23 -240,-19 -38,80 -59,40 -32,1 -13,30 -59,6 -43,31 -91,4 -15,10 -1,57 -23,9 -5,24 " +
-  "-97,84 -9,28 15,11 -4,25 -25,3 -29,24 -12,58 47,-32 -38,50 13,15 -19,0 -4,-29 -48,18 4,25 -77,70 -11,88 " +
-  "-51,43 30,118 -49,140 40,107 15,233 15,-8 30,10 -53,1 1,36 12,-25 12,34 -26,3 -5,16 28,4 -26,9 -6,-11 -55,144 " +
-  "75,-21 85,2 26,-18 11,14 15,-25 -54,-53 24,3 -21,0 59,52 -2,-62 -18,4 2,-20 -9,21 -6,-7 18,-17 15,22 20,3 " +
-  "-10,31 20,31 -17,26 2,-17 -13,7 10,20 -30,13 24,1 4,13 -11,18 -13,-5 -9,27 2761,0 0,38 33,-9 18,-55 81,-11 " +
-  "4,-11 80,10 36,-8 -8,-8 20,-1 14,-23 31,14 49,-32 68,21 13,-15 127,-9 -138,-45 -122,-77 15,-11 107,28 12,-7 " +
-  "-20,-29 21,9 32,-12 146,44 57,37 41,10 27,-8 -52,-20 -27,-44 36,21 -14,-14 38,8 32,-18 23,-23 65,-6 -1,10 " +
-  "12,-8 45,21 119,10 -8,-29 44,-7 46,12 1,-30 -13,-5 38,-19 24,11 16,-12 -91,-5 -28,12 -9,-21 -76,25 -19,-13 " +
-  "-58,-2 -34,-33 -10,6 18,22 -42,-22 -9,15 -99,-125 66,30 14,30 26,12 -49,-74 -44,-131 14,-46 -7,-48 32,-59 " +
-  "30,-9 40,14 46,48 15,62 -33,80 28,103 72,52 -11,-36 5,-8 13,22 -6,-24 16,52 45,12 -20,18 11,19 24,3 127,-43 " +
-  "23,-34 -18,2 18,-33 -6,-37 -21,-9 -4,-19 -30,-10 -3,-29 26,-7 24,32 50,15 27,-22 22,-88 -10,-36 -17,-9 7,15 " +
-  "-18,-2 -65,-92 97,-35 74,11 259,106 30,23 -22,48 70,12 142,-11 71,26 -6,31 17,6 -25,13 7,17 134,78 347,3 " +
-  "21,29 28,5 15,-12 8,20 14,-5 0,23 38,28 -3,30 29,50 77,77 19,-3 14,-25 67,17 44,-28 -1,-139 35,-8 -4,-32 " +
-  "15,-15 18,3 18,-35 -28,-21 -15,8 -18,-23 -18,10 -28,-22 -13,5 -1,-14 -21,1 -8,18 -12,-42 -23,30 5,18 -22,-6 " +
-  "-8,-46 -109,-29 -38,-36 -27,-45 4,-18 18,-3 -27,-11 -14,-27 29,-7 2,-22 29,-25 38,5 -21,28 21,-5 4,-48 -1,13 " +
-  "-35,-3 -60,-23 29,13 -6,20 -47,-28 -5,16 -10,-17 14,23 -19,10 -9,-41 -143,-8 -69,-28 -18,-22 29,16 85,3 36,18 " +
-  "18,-17 24,8 -135,-44 -73,-9 -11,15 -21,-19 28,-5 -12,-69 -76,-82 -11,0 8,22 -25,2 -40,28 1,23 -6,-23 28,-54 " +
-  "21,-12 5,-39 -89,-132 -8,23 35,63 -22,-3 3,44 -11,-11 -3,12 -6,-14 -20,10 -2,28 25,-4 -32,12 15,24 -18,-8 " +
-  "8,18 14,-3 -12,15 31,41 -25,-21 -3,10 -3,-15 -8,9 -8,-19 -14,6 19,-25 -17,-24 24,-73 -70,41 -23,-7 14,25 " +
-  "-14,1 -2,-31 23,7 8,-19 72,-32 -12,-28 -55,36 37,-35 24,-6 3,-25 -14,9 6,-13 -14,-2 19,-25 -13,-3 -22,25 " +
-  "-30,1 26,-3 21,-30 49,2 46,-113 -46,74 19,-46 -12,17 -26,6 12,-14 -40,2 16,-8 -28,-9 -11,27 2,-34 61,5 2,-32 " +
-  "9,29 14,0 8,-33 -41,-30 -35,4 -10,14 13,4 -17,-4 5,-12 -44,13 55,-26 -33,-30 -18,4 22,-8 28,15 19,-6 -24,-33 " +
-  "-9,10 -5,-7 15,-6 48,41 -50,-47 -14,10 -35,-3 -53,-24 -40,-57 -32,6 -44,-11 -64,-79 -22,0 -42,-40 -47,-11 " +
-  "1,-17 -29,-2 8,-9 -53,-50 -9,-51 -20,-23";
-export const OUTLINE = [];
-let longitude = 0;
-let latitude = 0;
-for (const step of STEPS.split(" ")) {
-  const [east, north] = step.split(",").map(Number);
-  OUTLINE.push([(latitude += north) / 100, (longitude += east) / 100]);
+// The contiguous United States, coarse: about 340 points. Thinned by us from the Census Bureau's cartographic boundaries
+// of 2017, which as a work of the US government are in the public domain. Each point is two steps from the one before,
+// east and north, in hundredths of a degree; a step is two digits to the base 80, "#" being zero, plus 3200.
+const STEPS = `
+L\`F,JRI0K5K3JCJ8K9K@J-JpJdKXJKK3JIKbK'KSJ_J[JDL%KDKGJWK0JoJIJgK<K3L<IdL5J4K8JlJ_J%JaKNK'JOJbIFKpHiJfK;K)JZKJJfJOINK
+)J<JMK7JeK5K9K=JhJEJPKgJGJIJZK1K<J;K1JMJ\\JOK9JVJZIcKpJNJkK5JfJ\\JkIIK:IEJKK;K2JWK&K$K:JaJkK(JLJWJ_KOK9HLINJBJ;JbJ=K
+9IaJ_LRK?K[KeKTJPK$JcJVJ]K$JoJUJRK%K>JdJLJHK9JrJqJ2K@J1JVJiHoKZJHLGHUM_IjK/JNJeJ]J>JLJ\\IHKeJJL3I*LGHcK%K#JFGDK#F>LG
+K,K:H#J\`JML#IhKLJfKAHCKVJrK\\IFLHK%KcJ=K>JgK]KRJSJMKUK0K2J\`K#JoJVJCK5K'K<J&KiJhL+J@KNKALIJBL_KKL>K2MlKPK%J>K$K$KGK
+/JZK/KEJTK6K?K'JSJqJ<LcM#J\`K=JaK.K1K2JZJ=J>KaKZJqJ5JaK'K%J_JdK1K5JbKFK<K-KaJCKTK?K1JRKKmLK#K#KIKDJjK5J<L(J]L#K-KaJK
+KBK1KTJSKgK8K0JdLRJjI9JFIIJ&K2JhL>K?JkJOKXJpN'L.K>JkJ?J_JXJGKGK8JeJeKIK+KCJaK:J\\KdJmK[K:LJK-JkJVL-K(JgJPKqJ_ILK*JjJ
+^J'K<J&JdJQJRK+K?JIJ]JjK2I\`IFL=KkIfHFK*IeKCJ8KiK(KQKSK2KaJRL#K?L:KkKWK$JEK3KWKPK/J_K5KFK9LRJHK:JQJaK%K/J-J<JMJpJVK=
+JlK;KCKUK2K>J]K/IGJWK'J2IgL4JPKmK.N6L=KAK:J]KSMWK$KjK=JlKfLYKqO>K&K8K@KNJlK_KeK=L#KpKpKDJWKfK4KOJWJrI8KFJkJoJSKDJgK5
+JPJ6JOJ8JlJrJeJVK6JgJIJaKSJ]JmJkJEIVJVJMJOJXJFK9J^JJJMK_J=KIK(J^K?K8JnK'JCJOK-J7J\\K@K0JmK7J5JVK1K:J\`K-JjJJI4JkJ.JW
+JaJ]LiKHK5JbK;K+I<JGJ*JjJhK2J^J\`K?JnJgJ.J'IqJpK9J2KAK$K:KSICIjI?K>L)J]JpK&KOJKJpJqK?K<JoJSK/K2K;JaJkKLKjJ6JUK=IIJ-K
+LJ\\JlK#K=JqJTK:K*L#J@JgJWJ<KGK\`JJK&JZJeK,JkJdK6JZJ2K:KRJRKTK%KQIRJEKmK6JEJMK:K/JeJKK%K3JkJWJjJhK>K%JQK\`K(K%JSK:K@
+K+JRJJJUJPK'K&K5JgJcJGK0KZJYJ@JYKhK$JMJUK2JmKSKLJAJDJBK*J>J[JKJ:J'JnJ3J$I8J-JFJ8`;
+
+let [longitude, latitude] = [-8144, 3071];
+export const OUTLINE = [[latitude / 100, longitude / 100]];
+for (const [pair] of STEPS.replaceAll("\n", "").matchAll(/.{4}/g)) {
+	const step = (k) => (pair.charCodeAt(k) - 35) * 80 + pair.charCodeAt(k + 1) - 35 - 3200;
+	OUTLINE.push([(latitude += step(2)) / 100, (longitude += step(0)) / 100]);
 }

@@ -4,167 +4,147 @@ import { stream } from "./api.js";
 
 /** One call of the stream. Fires "frame" for each tour, "bound", and at the end "end". */
 export class Run extends EventTarget {
-  constructor(problem, method, options) {
-    super();
-    Object.assign(this, { problem, method, options, frames: [], bounds: [], result: null, error: null });
-    this.isRunning = false;
-    this.controller = new AbortController();
-  }
+	constructor(problem, method, options) {
+		super();
+		Object.assign(this, { problem, method, options, frames: [], bound: null, result: null, error: null });
+		this.isRunning = false;
+		this.controller = new AbortController();
+	}
 
-  async start() {
-    this.isRunning = true;
-    try {
-      await stream(this.problem, this.options, this.controller.signal, (name, content) => this.take(name, content));
-    } catch (error) {
-      if (error.name !== "AbortError") this.error = error;
-    }
-    this.isRunning = false;
-    this.dispatchEvent(new Event("end"));
-    return this;
-  }
+	async start() {
+		this.isRunning = true;
+		try {
+			await stream(this.problem, this.options, this.controller.signal, (name, content) => this.take(name, content));
+		} catch (error) {
+			if (error.name !== "AbortError") this.error = error;
+		}
+		this.isRunning = false;
+		this.dispatchEvent(new Event("end"));
+		return this;
+	}
 
-  stop() {
-    this.controller.abort();
-  }
+	stop() {
+		this.controller.abort();
+	}
 
-  take(name, content) {
-    const last = this.frames.at(-1);
-    const seconds = Math.max(content.seconds ?? content.timings?.total ?? 0, last?.seconds ?? 0);
-    if (content.lower_bound != null && content.lower_bound !== this.bounds.at(-1)?.length) {
-      this.bounds.push({ seconds, length: content.lower_bound });
-    }
-    if (name === "done") this.result = content;
-    if (content.tour && !(name === "done" && last && last.length === content.length)) {
-      const { length, iterations = 0 } = content;
-      this.frames.push({ tour: Int32Array.from(content.tour), length, seconds, iterations, name });
-    }
-    this.dispatchEvent(new Event(content.tour ? "frame" : "bound"));
-  }
+	take(name, content) {
+		const last = this.frames.at(-1);
+		const seconds = Math.max(content.seconds ?? content.timings?.total ?? 0, last?.seconds ?? 0);
+		this.bound = content.lower_bound ?? this.bound;
+		if (name === "done") this.result = content;
+		if (content.tour && !(name === "done" && last && last.length === content.length)) {
+			const { length, iterations = 0 } = content;
+			this.frames.push({ tour: Int32Array.from(content.tour), length, seconds, iterations, name });
+		}
+		this.dispatchEvent(new Event(content.tour ? "frame" : "bound"));
+	}
 
-  /** The last frame at or before a time. */
-  frameAt(seconds) {
-    let low = 0;
-    let high = this.frames.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.frames[middle].seconds <= seconds) low = middle + 1;
-      else high = middle;
-    }
-    return this.frames[low - 1] ?? null;
-  }
-
-  indexAt(seconds) {
-    return this.frames.indexOf(this.frameAt(seconds));
-  }
-
-  boundAt(seconds) {
-    return this.bounds.findLast((each) => each.seconds <= seconds)?.length ?? null;
-  }
+	/** The last frame at or before a time, or -1. */
+	indexAt(seconds) {
+		return this.frames.findLastIndex((frame) => frame.seconds <= seconds);
+	}
 }
 
 /** Shows the frames of one or two runs by one clock. Fires "move" when another frame is to be seen. */
 export class Player extends EventTarget {
-  constructor() {
-    super();
-    this.runs = [];
-    this.times = [];
-    this.position = -1;
-    this.isPlaying = true;
-    this.speed = 0; // frames per second; 0 is as fast as the search was
-    this.time = 0;
-    this.before = 0;
-  }
+	runs = [];
+	times = [];
+	position = -1;
+	isPlaying = true;
+	speed = 0; // frames per second; 0 is as fast as the search was
+	time = 0;
 
-  show(runs) {
-    this.runs = runs;
-    this.times = [];
-    this.position = -1;
-    this.time = 0;
-    for (const run of runs) run.addEventListener("frame", () => this.grew(run));
-    this.dispatchEvent(new Event("move"));
-  }
+	show(runs) {
+		Object.assign(this, { runs, times: [], position: -1, time: 0 });
+		for (const run of runs) run.addEventListener("frame", () => this.runs === runs && this.grew());
+		this.moved();
+	}
 
-  /** The moments at which something changes, of all runs, in order. */
-  grew(run) {
-    if (!this.runs.includes(run)) return;
-    const shown = this.seconds;
-    this.times = [...new Set(this.runs.flatMap((each) => each.frames.map((frame) => frame.seconds)))].sort((a, b) => a - b);
-    const follows = this.isPlaying && this.speed === 0 && this.isLive;
-    this.position = follows ? this.times.length - 1 : Math.max(0, this.times.findLastIndex((time) => time <= shown));
-    if (this.isPlaying) this.wake();
-    this.dispatchEvent(new Event("move"));
-  }
+	moved() {
+		this.dispatchEvent(new Event("move"));
+	}
 
-  get isLive() {
-    return this.runs.some((run) => run.isRunning);
-  }
+	/** Collect the moments at which something changes, of all runs, in order. */
+	grew() {
+		const shown = this.seconds;
+		const times = this.runs.flatMap((run) => run.frames.map((frame) => frame.seconds));
+		this.times = [...new Set(times)].sort((a, b) => a - b);
+		const follows = this.isPlaying && this.speed === 0 && this.isLive;
+		this.position = follows ? this.times.length - 1 : Math.max(0, this.indexAt(shown));
+		this.wake();
+		this.moved();
+	}
 
-  get isAtEnd() {
-    return this.position >= this.times.length - 1;
-  }
+	indexAt(seconds) {
+		return this.times.findLastIndex((time) => time <= seconds);
+	}
 
-  get seconds() {
-    return this.times[this.position] ?? 0;
-  }
+	get isLive() {
+		return this.runs.some((run) => run.isRunning);
+	}
 
-  seek(position) {
-    this.position = Math.max(Math.min(position, this.times.length - 1), Math.min(0, this.times.length - 1));
-    this.time = this.seconds;
-    this.dispatchEvent(new Event("move"));
-  }
+	get isAtEnd() {
+		return this.position >= this.times.length - 1;
+	}
 
-  step(by) {
-    this.pause();
-    this.seek(this.position + by);
-  }
+	get seconds() {
+		return this.times[this.position] ?? 0;
+	}
 
-  pause() {
-    this.isPlaying = false;
-    this.dispatchEvent(new Event("move"));
-  }
+	seek(position) {
+		const last = this.times.length - 1;
+		this.position = Math.max(Math.min(0, last), Math.min(position, last));
+		this.time = this.seconds;
+		this.moved();
+	}
 
-  play() {
-    this.isPlaying = true;
-    if (this.isAtEnd && !this.isLive) this.seek(0);
-    else this.seek(this.speed === 0 && this.isLive ? this.times.length - 1 : this.position);
-    this.wake();
-  }
+	step(by) {
+		this.pause();
+		this.seek(this.position + by);
+	}
 
-  setSpeed(speed) {
-    this.speed = speed;
-    this.time = this.seconds;
-  }
+	pause() {
+		this.isPlaying = false;
+		this.moved();
+	}
 
-  wake() {
-    if (this.ticking || this.isAtEnd) return;
-    this.ticking = true;
-    this.before = performance.now();
-    this.carry = 0;
-    requestAnimationFrame((now) => this.tick(now));
-  }
+	play() {
+		this.isPlaying = true;
+		if (this.isAtEnd && !this.isLive) this.seek(0);
+		else this.seek(this.speed === 0 && this.isLive ? this.times.length - 1 : this.position);
+		this.wake();
+	}
 
-  tick(now) {
-    const passed = Math.max(0, now - this.before) / 1000;
-    this.before = now;
-    if (!this.isPlaying || this.isAtEnd) {
-      this.ticking = false;
-      this.dispatchEvent(new Event("move"));
-      return;
-    }
-    let next;
-    if (this.speed === 0) {
-      this.time += passed;
-      next = this.times.findLastIndex((time) => time <= this.time);
-    } else {
-      this.carry += passed * this.speed;
-      next = this.position + Math.floor(this.carry);
-      this.carry -= Math.floor(this.carry);
-      this.time = this.times[Math.min(next, this.times.length - 1)];
-    }
-    if (next > this.position) {
-      this.position = Math.min(next, this.times.length - 1);
-      this.dispatchEvent(new Event("move"));
-    }
-    requestAnimationFrame((later) => this.tick(later));
-  }
+	setSpeed(speed) {
+		this.speed = speed;
+		this.time = this.seconds;
+	}
+
+	/** Go on frame by frame while there is something ahead. */
+	wake() {
+		if (this.isTicking || !this.isPlaying || this.isAtEnd) return;
+		this.isTicking = true;
+		let before = performance.now();
+		let due = 0;
+		const tick = (now) => {
+			const passed = Math.max(0, now - before) / 1000;
+			before = now;
+			this.isTicking = this.isPlaying && !this.isAtEnd;
+			if (!this.isTicking) return this.moved();
+			let next = this.position;
+			if (this.speed === 0) next = this.indexAt((this.time += passed));
+			else {
+				due += passed * this.speed;
+				next += Math.floor(due);
+				due %= 1;
+			}
+			if (next > this.position) {
+				this.position = Math.min(next, this.times.length - 1);
+				if (this.speed > 0) this.time = this.seconds;
+				this.moved();
+			}
+			requestAnimationFrame(tick);
+		};
+		requestAnimationFrame(tick);
+	}
 }

@@ -3,65 +3,59 @@
 const round = (value) => Math.round(value * 100) / 100;
 
 export class SvgContext {
-  constructor(width, height, background) {
-    Object.assign(this, { width, height, lineWidth: 1, globalAlpha: 1, fillStyle: "#000", strokeStyle: "#000" });
-    this.dash = [];
-    this.path = [];
-    this.parts = [`<rect width="${width}" height="${height}" fill="${background}"/>`];
-  }
+	dash = [];
+	path = "";
+	globalAlpha = 1;
 
-  beginPath() {
-    this.path = [];
-  }
+	constructor(width, height, background) {
+		Object.assign(this, { width, height });
+		this.parts = [`<rect width="${width}" height="${height}" fill="${background}"/>`];
+	}
 
-  moveTo(x, y) {
-    this.path.push(`M${round(x)} ${round(y)}`);
-  }
+	beginPath() {
+		this.path = "";
+	}
 
-  lineTo(x, y) {
-    this.path.push(`L${round(x)} ${round(y)}`);
-  }
+	moveTo(x, y) {
+		this.path += `M${round(x)} ${round(y)}`;
+	}
 
-  closePath() {
-    this.path.push("Z");
-  }
+	lineTo(x, y) {
+		this.path += `L${round(x)} ${round(y)}`;
+	}
 
-  /** Whole circles only; the path stands at their right. */
-  arc(x, y, radius) {
-    const r = round(radius);
-    this.path.push(`a${r} ${r} 0 1 1 ${round(-2 * radius)} 0a${r} ${r} 0 1 1 ${round(2 * radius)} 0`);
-  }
+	/** Whole circles only; the path stands at their right. */
+	arc(x, y, radius) {
+		const half = (across) => `a${round(radius)} ${round(radius)} 0 1 1 ${round(across)} 0`;
+		this.path += half(-2 * radius) + half(2 * radius);
+	}
 
-  rect(x, y, width, height) {
-    this.path.push(`M${round(x)} ${round(y)}h${round(width)}v${round(height)}h${round(-width)}Z`);
-  }
+	rect(x, y, width, height) {
+		this.path += `M${round(x)} ${round(y)}h${round(width)}v${round(height)}h${round(-width)}Z`;
+	}
 
-  setLineDash(dash) {
-    this.dash = dash;
-  }
+	setLineDash(dash) {
+		this.dash = dash;
+	}
 
-  stroke() {
-    const dash = this.dash.length ? ` stroke-dasharray="${this.dash.join(" ")}"` : "";
-    this.put(`fill="none" stroke="${this.strokeStyle}" stroke-width="${round(this.lineWidth)}"${dash}`);
-  }
+	stroke() {
+		this.put(`fill="none" stroke="${this.strokeStyle}" stroke-width="${round(this.lineWidth)}" stroke-dasharray="${this.dash.join(" ")}"`);
+	}
 
-  fill() {
-    this.put(`fill="${this.fillStyle}"`);
-  }
+	fill() {
+		this.put(`fill="${this.fillStyle}"`);
+	}
 
-  put(how) {
-    if (this.path.length === 0) return;
-    const faint = this.globalAlpha < 1 ? ` opacity="${round(this.globalAlpha)}"` : "";
-    this.parts.push(`<path d="${this.path.join("")}" ${how}${faint}/>`);
-  }
+	put(how) {
+		if (this.path) this.parts.push(`<path d="${this.path}" ${how} opacity="${round(this.globalAlpha)}"/>`);
+	}
 
-  toString() {
-    const { width, height } = this;
-    return [
-      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`,
-      ' stroke-linecap="round" stroke-linejoin="round">\n',
-      this.parts.join("\n"),
-      "\n</svg>\n",
-    ].join("");
-  }
+	toString() {
+		const { width, height } = this;
+		return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"
+ stroke-linecap="round" stroke-linejoin="round">
+${this.parts.join("\n")}
+</svg>
+`;
+	}
 }
