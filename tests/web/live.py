@@ -101,8 +101,8 @@ def answer(connection: socket.socket) -> tuple[int, dict[str, str], bytes]:
     return int(first.split()[1]), headers, body
 
 
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + GIVE_UP
+def until(happened: Callable[[], bool], seconds: float = GIVE_UP) -> None:
+    deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)

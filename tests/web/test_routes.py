@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live import until
 from starlette.testclient import TestClient
 
 import georoutenet as grn
@@ -35,7 +36,7 @@ def events(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_information(client: TestClient) -> None:
-    assert client.get("/healthz").json() == {"status": "ok", "version": grn.__version__}
+    assert client.get("/healthz").json() == {"status": "ok", "version": grn.__version__, "loaded": False}
     limits = client.get("/api/limits").json()
     assert (limits["cities"], limits["seconds"], limits["body_bytes"]) == (500, 60.0, 100_000)
     names = {each["name"] for each in client.get("/api/weights").json()}
@@ -204,3 +205,17 @@ def test_a_tour_to_begin_with(client: TestClient) -> None:
     given = {"coordinates": SQUARE, "initial_tour": [0, 2, 1, 3], "improve": False}
     assert client.post("/api/solve", json=given).json()["length"] == 5 + 4 + 5 + 4
     assert "not both" in client.post("/api/solve", json=given | {"first": "curve"}).json()["detail"]
+
+
+def test_a_server_that_is_asked_to_loads_the_network() -> None:
+    service = Service(Limits())
+    with TestClient(create_app(service)) as client:
+        until(lambda: client.get("/healthz").json()["loaded"], 300.0)  # it may have to compile
+
+
+def test_what_cannot_be_loaded_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("georoutenet.web.app.load", lambda _: 1 / 0)
+    Service(Limits()).load()
+    assert "loading failed: division by zero" in caplog.text

@@ -21,18 +21,23 @@ import georoutenet
 from georoutenet.cli import app
 
 
+def address_of(process: subprocess.Popen[str]) -> tuple[str, int]:
+    """Where a server says it is."""
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said.startswith("the playground is at http://127.0.0.1:"), said
+    where = urlsplit(said.split()[4])
+    assert where.hostname is not None
+    assert where.port is not None
+    return where.hostname, where.port
+
+
 @contextmanager
 def serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
     command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", "--no-warm-up", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None
-            said = process.stderr.readline()
-            assert said.startswith("the playground is at http://127.0.0.1:")
-            where = urlsplit(said.split()[4])
-            assert where.hostname is not None
-            assert where.port is not None
-            yield process, (where.hostname, where.port)
+            yield process, address_of(process)
         finally:
             process.kill()
 

@@ -5,7 +5,7 @@ Bodies and answers are JSON (a body says so: ``Content-Type: application/json``)
 the Python functions say of the same input. 429 and 503 have ``Retry-After``.
 
 - ``GET /``: the page. ``GET /static/...``: its files. ``GET /api``: the service, described.
-- ``GET /healthz``: ``{"status": "ok", "version"}``.
+- ``GET /healthz``: ``{"status": "ok", "version", "loaded": whether nothing is left to load}``.
 - ``GET /api/limits``: ``{"cities", "seconds", "body_bytes", "searches", "queue", ...}``.
 - ``GET /api/weights``: ``[{"name", "description", "encoder", "cities": [least, most] or null}]``.
 - ``GET /api/examples``: ``[{"name", "title", "cities", "optimum": length or null}]``.

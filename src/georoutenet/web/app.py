@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from georoutenet.io.packaged import packaged_weights
 from georoutenet.problem.generate import uniform
 from georoutenet.web import describe, messages
 from georoutenet.web.examples import EXAMPLES
-from georoutenet.web.guard import Guard
+from georoutenet.web.guard import LOG, Guard
 from georoutenet.web.limits import Limits
 from georoutenet.web.problems import FAILED, Problem, to_json
 from georoutenet.web.searches import Searches
@@ -61,6 +60,16 @@ class Service:
         self.searches = Searches(self.limits, Admission(self.limits, folder))
         self._small, self._large = (ThreadPoolExecutor(1, f"reader-{size}") for size in ("small", "large"))
 
+        self.loaded = False
+
+    def load(self) -> None:
+        """In the background: requests are answered meanwhile."""
+        try:
+            load(self.limits)
+            self.loaded = True
+        except Exception as error:
+            LOG.error("loading failed: %s", error)  # it is about files of ours
+
     async def read(self, function: Callable[..., Value], body: bytes, *arguments: Any) -> Value:
         """``function(body, ...)`` in a thread."""
         reader = self._small if len(body) <= SMALL else self._large
@@ -77,7 +86,7 @@ def create_app(service: Service, *, origins: tuple[str, ...] = (), warm: bool = 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if warm:
-            threading.Thread(target=_load, args=(service.limits,), daemon=True).start()
+            threading.Thread(target=service.load, daemon=True).start()
         yield
         service.searches.close()
 
@@ -110,15 +119,15 @@ def create_app(service: Service, *, origins: tuple[str, ...] = (), warm: bool = 
     return guarded
 
 
-def _load(limits: Limits) -> None:
-    """Everything that a first request would wait for; searches and network share the cores by threads."""
+def load(limits: Limits | None = None) -> None:
+    """Load, and where need be compile, everything that a first request would wait for."""
     import torch
 
     from georoutenet.search.local_search import compile_kernels
-    from georoutenet.solver.api import solve
+    from georoutenet.solver.api import available_cores, solve
     from georoutenet.solver.stages import warm_up
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // limits.searches))
+    torch.set_num_threads(max(1, available_cores() // (limits or Limits()).searches))
     warm_up()
     for path, matrix in product((False, True), repeat=2):
         compile_kernels(path=path, matrix=matrix)
@@ -143,8 +152,8 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 def _add_information(app: FastAPI, service: Service) -> None:
     @app.get("/healthz")
     async def health() -> Response:
-        """Whether the server answers, and its version."""
-        return _json({"status": "ok", "version": __version__})
+        """Whether the server answers, its version, and whether all that requests need has been loaded."""
+        return _json({"status": "ok", "version": __version__, "loaded": service.loaded})
 
     @app.get("/api/limits")
     async def limits() -> Response:

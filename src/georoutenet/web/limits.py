@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from georoutenet.errors import InputError, whole
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from georoutenet.solver.api import available_cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,7 @@ class Limits:
                 least = 0 if each.name in ("queue", "searches") else 1
                 object.__setattr__(self, each.name, whole(each.name, getattr(self, each.name), least=least))
         if self.searches == 0:
-            object.__setattr__(self, "searches", _cores())
+            object.__setattr__(self, "searches", available_cores())
 
     @property
     def longest(self) -> float:
