@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS
 from georoutenet.io.datasets import SHIFT
 from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
+from research.report.contrasts import seeds_of
 from research.report.efficiency import Measurement
 from research.report.tables import (
     DECODERS,
@@ -60,21 +61,20 @@ def shifted(cells: Sequence[Cell]) -> list[str]:
     return sorted(name for name, count in Counter(name for name, _ in pairs).items() if count >= SEVERAL)
 
 
-def research_weights(cells: Sequence[Cell]) -> dict[str, str]:
-    """For each of the paper's models the weights of its recipe, ``paper-nar4tsp-pg`` and so on, else those
-    with the most results on the paper's sets."""
+def research_weights(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """For each of the paper's models the weights of its recipe, ``paper-nar4tsp-pg`` and its other seeds,
+    else those with the most results on the paper's sets."""
     chosen = {}
     for method in METHODS.values():
         results = Counter(cell.weights for cell in cells if cell.method == method and cell.set in PAPER_SETS)
         if results:
             most = min(results, key=lambda name: (-results[name], name))
-            name = f"paper-{method.lower()}"
-            chosen[method] = name if name in results else most
+            chosen[method] = seeds_of(list(results), method) or [most]
     return chosen
 
 
 def plot_interaction(cells: Sequence[Cell]) -> Figure:
-    """The paper's interaction figure: a line per objective from one encoder to the other."""
+    """The paper's interaction figure: a line per objective from one encoder to the other, seeds as points."""
     sets, decoders = PAPER_SETS, ("Greedy", "Beam-1000")
     figure, grid = _figure(len(decoders), len(sets), (3.3, 2.9))
     weights = research_weights(cells)
@@ -86,13 +86,18 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
                 methods = [f"{encoder}-{objective}" for encoder in ("NAR4TSP", "GeoRouteNet")]
                 paper = [paper_value(method, decoder, set_name).gap for method in methods]
                 ax.plot((0, 1), paper, "o--", color=color, markerfacecolor="white", linewidth=1.2)
-                ours = [by.get((weights.get(method, ""), decoder, set_name, "all")) for method in methods]
-                gaps = [math.nan if cell is None else cell.gap for cell in ours]
-                ax.plot((0, 1), gaps, "o-", color=color, linewidth=2.0)
-                name = weights.get(methods[0], "")
-                batch = by.get((name, f"{decoder}, {BATCH_STATISTICS}", set_name, "all"))
-                if batch is not None:
-                    ax.plot([-0.08], [batch.gap], "D", color=color, markersize=6)
+                gaps = []
+                for x, method in enumerate(methods):
+                    own = [by.get((name, decoder, set_name, "all")) for name in weights.get(method, [])]
+                    seeds = [cell.gap for cell in own if cell is not None]
+                    gaps.append(sum(seeds) / len(seeds) if seeds else math.nan)
+                    if len(seeds) > 1:
+                        ax.plot([x] * len(seeds), seeds, "o", color=color, markersize=4)
+                ax.plot((0, 1), gaps, "_-", color=color, linewidth=2.0, markersize=11, markeredgewidth=2.0)
+                for name in weights.get(methods[0], []):
+                    batch = by.get((name, f"{decoder}, {BATCH_STATISTICS}", set_name, "all"))
+                    if batch is not None:
+                        ax.plot([-0.12], [batch.gap], "D", color=color, markersize=4)
                 empty += [(k, objective) for k in (0, 1) if math.isnan(gaps[k])]
             tidy(ax)
             ax.set_xlim(-0.35, 1.35)
@@ -103,8 +108,11 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
             ax.set_title(f"{set_name}, {decoder}", fontsize=11)
             if column == 0:
                 ax.set_ylabel("mean gap (%)", fontsize=10)
-    handles = [_handle(COLORS[0], "-", "o", "PG"), _handle(COLORS[1], "-", "o", "MCS")]
-    handles += [_handle(GRAY, "-", "o", f"ours: {', '.join(weights.values()) or 'none yet'}")]
+    handles = [_handle(COLORS[0], "-", "", "PG"), _handle(COLORS[1], "-", "", "MCS")]
+    drawn = sorted({name for each in weights.values() for name in each})
+    recipes = len(drawn) > 0 and all(name.startswith("paper-") for name in drawn)
+    words = "mean and single seeds" if recipes else ", ".join(drawn) or "none yet"
+    handles += [_handle(GRAY, "-", "o", f"ours: {words}")]
     handles += [_handle(GRAY, "--", "o", "paper", hollow=True)]
     handles += [_handle(GRAY, "", "D", "ours, NAR4TSP with batch statistics")]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)

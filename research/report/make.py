@@ -9,6 +9,7 @@ from georoutenet.io.atomic import atomic_write
 from georoutenet.plot import save
 from research.report.figures import figure_names, make_figure
 from research.report.page import format_markdown
+from research.report.replication import used_in_shifts
 from research.report.shrink import shrink
 from research.report.tables import format_csv, make_cells, read_folder
 
@@ -32,9 +33,16 @@ def make_page(folder: Path, out: Path, *, pictures: bool = True) -> Made:
     for path, text in ((out, format_markdown(found, cells)), (numbers, format_csv(cells))):
         with atomic_write(path) as file:
             file.write(text)
+    used = used_in_shifts(found.partial)
     names = figure_names(cells, found.measurements) if pictures else {}
     for name in names:
         picture = out.parent / "images" / f"{name}.png"
         save(make_figure(name, cells, found.measurements), picture)
         shrink(picture)
-    return Made(len(cells), len(found.complete), len(names), numbers, found.partial)
+    return Made(
+        len(cells),
+        len(found.complete),
+        len(names),
+        numbers,
+        [name for name, _ in found.partial if name not in used],
+    )

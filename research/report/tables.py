@@ -21,7 +21,7 @@ from georoutenet.errors import InputError
 from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS, decoder_name, method_name
 from georoutenet.evaluate.packed import SUFFIX, Packed
 from georoutenet.evaluate.results import Results, read_results
-from georoutenet.evaluate.statistics import bootstrap_mean
+from georoutenet.evaluate.statistics import Interval, bootstrap_all
 from georoutenet.io.datasets import dataset
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 from research.report.efficiency import Measurement, is_measurements, read_measurements
@@ -101,8 +101,8 @@ class Folder(NamedTuple):
     """What lies in a folder of results."""
 
     complete: list[File]
-    partial: list[str]
-    """Names of files that cover only part of their set; no table uses them."""
+    partial: list[File]
+    """Those that cover only part of their set; the table of shifts alone uses them."""
     efficiency: dict[str, list[Measurement]]
     """Measurements by the name of their file."""
 
@@ -130,9 +130,9 @@ def read_folder(folder: Path) -> Folder:
             if len(results) == dataset(results.header["set"]).count:
                 complete.append(File(f"{name}{cell}", results))
             else:
-                partial.append(f"{name}{cell}")
+                partial.append(File(f"{name}{cell}", results))
     hashes: dict[str, str] = {}
-    for name, results in complete:
+    for name, results in [*complete, *partial]:
         weights, sha256 = results.header["weights"], results.header["sha256"]
         if hashes.setdefault(weights, sha256) != sha256:
             raise InputError(f"{name}: weights {weights!r} of another SHA-256 than in the files before it")
@@ -148,35 +148,39 @@ def _read(path: Path) -> dict[str, Results]:
 
 def make_cells(complete: Iterable[File]) -> list[Cell]:
     """A cell for each set and group that a file gives; of two files for one cell the first by name counts."""
-    cells: dict[tuple[str, ...], Cell] = {}
-    for name, results in complete:
-        header = results.header
-        method, decoder = method_name(header), decoder_name(header)
-        for set_name, group, chosen in _parts(results):
-            gaps = results.gaps[chosen]
-            if not np.isfinite(gaps).all():
-                continue
-            random = dataset(set_name).is_random
-            paper = paper_value(method, decoder, set_name, group)
-            interval = bootstrap_mean(gaps) if random else None
-            key = (header["weights"], decoder, set_name, group)
-            if key not in cells:
-                cells[key] = Cell(
-                    method,
-                    header["weights"],
-                    decoder,
-                    set_name,
-                    group,
-                    len(gaps),
-                    float(results.lengths[chosen].mean()),
-                    float(gaps.mean()),
-                    interval.low if interval else math.nan,
-                    interval.high if interval else math.nan,
-                    paper.length,
-                    paper.gap,
-                    name,
-                )
-    return list(cells.values())
+    parts: dict[tuple[str, str, str, str], tuple[File, list[int]]] = {}
+    for file in complete:
+        for set_name, group, chosen in _parts(file.results):
+            if np.isfinite(file.results.gaps[chosen]).all():
+                key = (file.results.header["weights"], decoder_name(file.results.header), set_name, group)
+                parts.setdefault(key, (file, chosen))
+    gaps = {key: file.results.gaps[chosen] for key, (file, chosen) in parts.items()}
+    random = [key for key in parts if dataset(key[2]).is_random]
+    intervals = dict(zip(random, bootstrap_all([gaps[key] for key in random]), strict=True))
+    unknown = Interval(math.nan, math.nan, math.nan)
+    cells = []
+    for key, ((name, results), chosen) in parts.items():
+        weights, decoder, set_name, group = key
+        method, interval = method_name(results.header), intervals.get(key, unknown)
+        paper = paper_value(method, decoder, set_name, group)
+        cells.append(
+            Cell(
+                method,
+                weights,
+                decoder,
+                set_name,
+                group,
+                len(chosen),
+                float(results.lengths[chosen].mean()),
+                float(gaps[key].mean()),
+                interval.low,
+                interval.high,
+                paper.length,
+                paper.gap,
+                name,
+            )
+        )
+    return cells
 
 
 def _parts(results: Results) -> list[tuple[str, str, list[int]]]:

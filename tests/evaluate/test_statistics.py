@@ -8,7 +8,13 @@ import pytest
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.results import Results, Row
-from georoutenet.evaluate.statistics import bootstrap_mean, bootstrap_means, pair_results, paired
+from georoutenet.evaluate.statistics import (
+    bootstrap_all,
+    bootstrap_mean,
+    bootstrap_means,
+    pair_results,
+    paired,
+)
 
 
 def test_resamples_are_means_of_draws_with_replacement() -> None:
@@ -29,6 +35,15 @@ def test_counting_draws_is_drawing(size: int, resamples: int) -> None:
     generator = np.random.default_rng(9)
     plain = [values[generator.integers(0, size, size)].mean() for _ in range(resamples)]
     np.testing.assert_allclose(bootstrap_means(values, resamples, 9), plain, rtol=1e-12)
+
+
+def test_many_samples_have_the_intervals_of_each() -> None:
+    samples = [np.random.default_rng(k).random(size) for k, size in enumerate((30, 7, 30, 7, 7))]
+    for found, sample in zip(bootstrap_all(samples), samples, strict=True):
+        expected = bootstrap_mean(sample)
+        assert (found.mean, found.low, found.high) == pytest.approx(
+            (expected.mean, expected.low, expected.high), rel=1e-12
+        )
 
 
 def test_the_interval_is_that_of_the_normal_for_many_values() -> None:

@@ -12,7 +12,7 @@ from georoutenet.io.tsplib import TSPLIB27, tsplib_names
 from research.report.efficiency import Measurement, write_measurements
 from research.report.figures import figure_names
 from research.report.page import format_markdown
-from research.report.tables import Folder, format_csv, make_cells, read_folder
+from research.report.tables import File, Folder, format_csv, make_cells, read_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -104,11 +104,11 @@ def test_the_four_models_are_found_by_their_headers(tmp_path: Path) -> None:
     place = {name: k for k, name in enumerate(tsplib_names("tsplib36"), start=1)}
     mean = f"{sum(place[name] for name in TSPLIB27) / 27:.2f}"
     for words in (
-        f"PG | nar4tsp-pg | Beam-1000 | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12",
-        f"PG | nar4tsp-pg | Beam-1000, batch statistics | 20.0 |  | 0.417 |  | 2.728 | {mean} | 17.12",
-        f"MCS | nar4tsp-mcs | Beam-1000, batch statistics | 20.0 |  | 0.356 |  | 2.174 | {mean} | 21.98",
-        f"PG | georoutenet-pg | Beam-1000 |  |  | 0.368 |  | 1.535 | {mean} | 5.41",
-        f"MCS | georoutenet-mcs | Beam-1000 |  |  | 0.324 |  | 1.261 | {mean} | 3.60",
+        f"PG | nar4tsp-pg | Beam-1000 | 20.0 | 20 |  | 0.417 |  | 2.728 | {mean} | 17.12",
+        f"PG | nar4tsp-pg | Beam-1000, batch statistics | 20.0 | 20 |  | 0.417 |  | 2.728 | {mean} | 17.12",
+        f"MCS | nar4tsp-mcs | Beam-1000, batch statistics | 20.0 | 60 |  | 0.356 |  | 2.174 | {mean} | 21.98",
+        f"PG | georoutenet-pg | Beam-1000 |  |  |  | 0.368 |  | 1.535 | {mean} | 5.41",
+        f"MCS | georoutenet-mcs | Beam-1000 |  |  |  | 0.324 |  | 1.261 | {mean} | 3.60",
     ):
         assert any(row.endswith(f"-{words} |") for row in rows), rows
 
@@ -133,10 +133,10 @@ def test_efficiency_has_the_papers_columns_beside_ours(tmp_path: Path) -> None:
         ],
     )
     rows = section(page(tmp_path), "Efficiency")
-    times = "50.0 | 33.2 | 4.00 | 9.22 | 25.0 | 1,084.8 | 25 | 25 | 3.50"
+    times = "50.0 | 33.2 | 4.00 | 400 | 9.22 | 25.0 | 1,084.8 | 25 | 25 | 3.50"
     ours = f"{times} | 1,024 | 1,193 | 2,000,000 | 2,024,000"
     assert f"| val50 | mine | Beam-1000 | NVIDIA X | 100 | 0.250 | {ours} |" in rows
-    greedy = "50.0 |  | 4.00 |  | 25.0 |  | 25 | 25 | 3.50 | 1,024 |  | 2,000,000 | "
+    greedy = "50.0 |  | 4.00 | 400 |  | 25.0 |  | 25 | 25 | 3.50 | 1,024 |  | 2,000,000 | "
     assert f"| val50 | mine | Greedy | NVIDIA X | 100 | 0.250 | {greedy} |" in rows
     for start in (
         "| val50 | LKH-3 |  | an abacus, 1 thread | 100 | 0.000 | 50.0 | 63.6 |",
@@ -149,7 +149,8 @@ def test_efficiency_has_the_papers_columns_beside_ours(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_are_named() -> None:
-    text = format_markdown(Folder([], ["results/part.csv"], {}), [])
+    part = Results(tsplib_set().header, tsplib_set().rows[:5])
+    text = format_markdown(Folder([], [File("results/part.csv", part)], {}), [])
     assert "only part of their set: results/part.csv." in text
 
 

@@ -56,7 +56,7 @@ def test_packed_results_give_the_same_cells(tmp_path: Path) -> None:
     write_results(tmp_path / "csv" / "part.csv", Results(tsplib_set().header, tsplib_set().rows[:5]))
     pack_folder(tmp_path / "packed" / "tiny.npz", tmp_path / "csv")
     plain, packed = read_folder(tmp_path / "csv"), read_folder(tmp_path / "packed")
-    assert packed.partial == ["packed/tiny.npz:part"]
+    assert [name for name, _ in packed.partial] == ["packed/tiny.npz:part"]
     cells = make_cells(packed.complete)
     assert cells[0].file == "packed/tiny.npz:tsplib36-greedy"
     assert [replace(cell, file="") for cell in cells] == [
@@ -111,7 +111,9 @@ def test_what_cannot_be_used(tmp_path: Path) -> None:
     whole = random_set("grid50")
     write_results(tmp_path / "part.csv", Results(whole.header, whole.rows[:10]))
     write_measurements(tmp_path / "e.csv", [])
-    assert read_folder(tmp_path) == ([], [f"{tmp_path.name}/part.csv"], {f"{tmp_path.name}/e.csv": []})
+    complete, partial, efficiency = read_folder(tmp_path)
+    assert (complete, efficiency) == ([], {f"{tmp_path.name}/e.csv": []})
+    assert [name for name, _ in partial] == [f"{tmp_path.name}/part.csv"]
     write_results(tmp_path / "t1.csv", tsplib_set())
     write_results(tmp_path / "t2.csv", tsplib_set(sha256="cd" * 32))
     with pytest.raises(InputError, match="another SHA-256"):

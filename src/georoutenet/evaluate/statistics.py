@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,19 +45,33 @@ def bootstrap_mean(
         raise InputError(f"a bootstrap needs a list of finite numbers, got {sample.size} of {sample.shape}")
     if resamples < 1 or not 0 < level < 1:
         raise InputError(f"resamples must be >= 1 and 0 < level < 1, got {resamples} and {level}")
+    return _interval(sample, bootstrap_means(sample, resamples, seed), level)
+
+
+def bootstrap_all(samples: Sequence[NDArray[np.float64]]) -> list[Interval]:
+    """``bootstrap_mean`` of each, much faster for many of one size."""
+    found: dict[int, Interval] = {}
+    for size in {len(sample) for sample in samples}:
+        own = [k for k, sample in enumerate(samples) if len(sample) == size]
+        means = bootstrap_means(np.stack([samples[k] for k in own], axis=1), RESAMPLES, SEED)
+        found |= {k: _interval(samples[k], means[:, column], LEVEL) for column, k in enumerate(own)}
+    return [found[k] for k in range(len(samples))]
+
+
+def _interval(sample: NDArray[np.float64], means: NDArray[np.float64], level: float) -> Interval:
     tail = (1 - level) / 2
-    low, high = np.quantile(bootstrap_means(sample, resamples, seed), [tail, 1 - tail])
+    low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(float(sample.mean()), float(low), float(high))
 
 
 def bootstrap_means(sample: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """The mean of each resample."""
-    counts = _draws(len(sample), resamples, seed)
+    """The mean of each resample; of a sample ``(size, columns)`` those of each column."""
+    counts = draw_counts(len(sample), resamples, seed)
     return np.concatenate([block.astype(np.float64) @ sample for block in counts]) / len(sample)
 
 
 @lru_cache(maxsize=4)
-def _draws(size: int, resamples: int, seed: int) -> list[NDArray[np.uint16]]:
+def draw_counts(size: int, resamples: int, seed: int) -> list[NDArray[np.uint16]]:
     """How often each resample holds each position, in blocks; the same for all samples of a size."""
     generator = np.random.default_rng(seed)
     rows = [
