@@ -1,4 +1,4 @@
-// Random cities by shape and seed: the distributions of the package, drawn by a small generator of our own.
+// Random cities by shape and seed.
 
 /** Uniform numbers in [0, 1): a 32-bit counter, mixed. */
 export function generator(seed) {
@@ -26,17 +26,6 @@ const SHAPES = {
 			const [x, y] = centers[Math.floor(centers.length * random())];
 			const [dx, dy] = gaussian(random);
 			return [x + 0.06 * dx, y + 0.06 * dy];
-		});
-	},
-
-	explosion(n, random) {
-		const radius = 0.2 + 0.2 * random();
-		const [cx, cy] = [0.3 + 0.4 * random(), 0.3 + 0.4 * random()];
-		return Array.from({ length: n }, () => {
-			const [x, y] = [random(), random()];
-			const distance = Math.hypot(x - cx, y - cy);
-			const blown = distance < radius ? (radius - 0.05 * Math.log(1 - random())) / Math.max(distance, 1e-9) : 1;
-			return [cx + (x - cx) * blown, cy + (y - cy) * blown];
 		});
 	},
 
