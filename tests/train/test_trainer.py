@@ -193,14 +193,30 @@ def test_held_out_sets_are_never_selected_on(tmp_path: Path) -> None:
 def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
     train(tiny_recipe(), tmp_path / "first")
     best = tmp_path / "first" / "best.safetensors"
-    again = Trainer(tiny_recipe([f"initial={best}", "learning_rate=1e-9"]), tmp_path / "second")
+    again = Trainer(tiny_recipe([f"initial={best}", "learning_rate=1e-9", "seed=8"]), tmp_path / "second")
     expected = load_policy(best).state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in again.state.policy.state_dict().items())
     assert again.run().best == pytest.approx(read_card(best)[1]["validation_length"], abs=1e-4)
     with pytest.raises(InputError, match="the recipe asks for"):
-        Trainer(tiny_recipe([f"initial={best}", "policy.layers=3"]), tmp_path / "third")
+        Trainer(tiny_recipe([f"initial={best}", "policy.layers=3", "seed=8"]), tmp_path / "third")
     units = ["policy.unit=density", "policy.reach=1.4"]  # no weights depend on them
-    Trainer(tiny_recipe([f"initial={best}", *units]), tmp_path / "fourth")
+    Trainer(tiny_recipe([f"initial={best}", "seed=8", *units]), tmp_path / "fourth")
+
+
+def test_a_next_stage_needs_a_seed_of_its_own(tmp_path: Path) -> None:
+    """Instances are a function of seed and step, so those of an earlier stage would come again."""
+    seed = tiny_recipe().seed
+    train(tiny_recipe(), tmp_path / "1")
+    first = tmp_path / "1" / "best.safetensors"
+    with pytest.raises(InputError, match=rf"with seed {seed}, .*--set seed={seed + 1}"):
+        Trainer(tiny_recipe([f"initial={first}"]), tmp_path / "2")
+    next_seed = [f"initial={first}", f"seed={seed + 1}"]
+    train(tiny_recipe(next_seed), tmp_path / "2")
+    train(tiny_recipe(next_seed), tmp_path / "2")  # the same command goes on
+    second = tmp_path / "2" / "best.safetensors"
+    assert read_card(second)[1]["seeds"] == [seed, seed + 1]
+    with pytest.raises(InputError, match=rf"with seed {seed}, .*--set seed={seed + 2}"):
+        Trainer(tiny_recipe([f"initial={second}"]), tmp_path / "3")
 
 
 def test_runs_side_by_side_are_the_runs_alone(tmp_path: Path) -> None:

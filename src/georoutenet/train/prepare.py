@@ -13,11 +13,30 @@ import torch
 from torch import Tensor
 
 from georoutenet.errors import InputError
+from georoutenet.io.packaged import find_weights
 from georoutenet.policy import Policy
-from georoutenet.policy.weights import load_policy
+from georoutenet.policy.weights import load_policy, read_card
 from georoutenet.train.distributed import Processes
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, Step, make_loss
+
+
+def seeds_before(recipe: Recipe) -> list[int]:
+    """The seeds with which the recipe's initial weights were trained, as far as their card says."""
+    card = read_card(find_weights(recipe.initial))[1] if recipe.initial else {}
+    stored, made_by = card.get("seeds"), card.get("recipe")
+    if not isinstance(stored, list):
+        stored = [made_by.get("seed")] if isinstance(made_by, dict) else []
+    return [seed for seed in stored if isinstance(seed, int)]
+
+
+def check_seed(recipe: Recipe) -> None:
+    """Instances are a function of seed and step: with a seed of the initial weights they would come again."""
+    if recipe.seed in seeds_before(recipe):
+        raise InputError(
+            f"initial = {recipe.initial!r} was trained with seed {recipe.seed}, so the same instances would "
+            f"come again; choose another one, as with --set seed={max(seeds_before(recipe)) + 1}"
+        )
 
 
 def make_policy(recipe: Recipe) -> Policy:

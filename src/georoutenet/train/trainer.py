@@ -35,7 +35,7 @@ from georoutenet.train.checkpoint import (
 from georoutenet.train.distributed import Processes
 from georoutenet.train.lock import FolderLock
 from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, duration
-from georoutenet.train.prepare import make_policy, make_steps
+from georoutenet.train.prepare import check_seed, make_policy, make_steps, seeds_before
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.schedule import batch_kind, entropy_weight, learning_rate
 from georoutenet.train.step import State, diagnostics
@@ -110,6 +110,9 @@ class Trainer:
                 f"{self.out} holds a checkpoint of another recipe ({'; '.join(differences)}). "
                 "Use another --out, the same settings, or --fresh to start again"
             )
+        if stored is None:
+            check_seed(recipe)
+        self.seeds = [*seeds_before(recipe), recipe.seed]
         self.state = State(make_policy(recipe), recipe, self.device)
         self.step, self.instances, self.seconds_before = 0, 0, 0.0
         self.best = self.last = math.inf
@@ -299,6 +302,7 @@ class Trainer:
         freeze_statistics(policy, self.cities)
         card = {
             "recipe": self.recipe.to_dict(),
+            "seeds": self.seeds,
             "step": self.step,
             "instances": self.instances,
             "training_seconds": round(self.seconds, 1),
