@@ -1,4 +1,4 @@
-"""A clock for time limits that stands still while Numba compiles.
+"""A clock for time limits that stands still while Numba compiles, and looks at it within long work.
 
 Compiling happens once on a machine, takes many seconds and cannot be cut short, so no time limit counts it.
 Later processes read the compiled code from Numba's cache, which does count.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from georoutenet.unbroken import import_whole
@@ -49,3 +52,25 @@ def watch_compiler() -> None:
                     _state["compiled"] += time.perf_counter() - _state["since"]
 
     event.register("numba:compile", Watch())
+
+
+class OutOfTime(Exception):
+    """What a look at the clock may raise; whoever set the limit catches it."""
+
+
+_look: ContextVar[Callable[[], None]] = ContextVar("_look", default=lambda: None)
+
+
+@contextmanager
+def looking(watch: Callable[[], None]) -> Iterator[None]:
+    """Work that is done in here in this thread calls ``watch`` between its pieces."""
+    token = _look.set(watch)
+    try:
+        yield
+    finally:
+        _look.reset(token)
+
+
+def look() -> None:
+    """Called between the pieces of work that takes long; raises what ends it."""
+    _look.get()()

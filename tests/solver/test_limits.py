@@ -36,6 +36,35 @@ def test_time_limits(n: int, limit: float, fake_clock: Any) -> None:
         assert result.timings["improve"] > 0.5 * limit
 
 
+@pytest.mark.parametrize(
+    ("n", "decoder", "piece"),
+    [(1436, "greedy", "edge_states"), (300, "beam", "edge_states"), (200, "beam", "node")],
+)
+def test_the_network_does_not_outlast_a_limit(
+    n: int, decoder: str, piece: str, fake_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy core each piece of its work takes half a second: a limit is exceeded by one piece at most."""
+    from georoutenet.model.georoutenet import GeoRouteNet, Layer
+
+    instance, fake_clock.step = random_instance(n), 0.001
+    grn.warm_up(device="cpu")
+    owner: Any = Layer if piece == "node" else GeoRouteNet
+    usual = getattr(owner, piece)
+
+    def slow(*given: Any) -> Any:
+        fake_clock.advance(0.5)
+        return usual(*given)
+
+    monkeypatch.setattr(owner, piece, slow)
+    began = fake_clock.seconds
+    result = grn.solve(instance, decoder=decoder, improve=False, max_seconds=1.9)
+    check(result)
+    assert fake_clock.seconds - began < 1.9 + 0.5 + 0.1
+    assert "the time limit ended the network's work; the first tour was constructed" in result.notes
+    assert result.method in ("greedy edge", "space-filling curve")
+    assert grn.solve(instance, decoder=decoder, improve=False).method.startswith(f"georoutenet, {decoder}")
+
+
 def test_no_time_for_the_network_is_said() -> None:
     result = grn.solve(random_instance(100, 1), max_seconds=0.005, weights="georoutenet-50")
     check(result)

@@ -10,6 +10,7 @@ import torch
 from solved import check, random_instance
 
 import georoutenet as grn
+from georoutenet.clock import OutOfTime
 from georoutenet.decode import RECOMMENDED, Decoding, decode_views
 from georoutenet.errors import InputError
 from georoutenet.policy.weights import load_policy
@@ -103,14 +104,24 @@ def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:
     assert policy.compute_dtype is None
 
 
-def test_time_ends_the_views_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_ends_the_views_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch, fake_clock: Any) -> None:
     policy, instance = load_policy("georoutenet-50"), random_instance(20)
     decoding = Decoding("beam", views=5, width=10)
-    found = neural.neural_tours(policy, [instance], decoding, Ends(20), remaining=lambda: -1.0)
+    found = neural.neural_tours(policy, [instance], decoding, Ends(20), remaining=lambda: 0.0)
     assert (str(found.decoding), found.complete) == ("beam-10", False)
     assert neural.neural_tours(policy, [instance], decoding, Ends(20)).decoding == decoding
-    monkeypatch.setattr("georoutenet.solver.stages.Group._remaining", lambda _: 1e-9)
-    monkeypatch.setattr("georoutenet.solver.stages.Group._affordable", lambda *_: True)
+    with pytest.raises(OutOfTime):
+        neural.neural_tours(
+            policy, [random_instance(400)], Decoding("greedy"), Ends(400), remaining=lambda: -1.0
+        )
+    grn.warm_up(device="cpu")
+    score = neural._score
+
+    def slow(*given: Any) -> Any:
+        fake_clock.advance(40.0)
+        return score(*given)
+
+    monkeypatch.setattr(neural, "_score", slow)
     result = grn.solve(instance, decoder="beam-40-views-5-finalists-2", max_seconds=60, improve=False)
     check(result)
     assert result.method == "georoutenet, beam-40"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from georoutenet.clock import now
+from georoutenet.clock import OutOfTime, now
 from georoutenet.decode.api import greedy, sample, search
 from georoutenet.decode.beam_task import cheapest, prepare_beam, stacked
 from georoutenet.decode.common import City, Decoded, prepare
@@ -128,8 +128,8 @@ def decode_views(
     Where tours are merged, the first one kept is, and there are no log-probabilities.
 
     All views go through together, or at most ``together`` at a time. Between two such rounds the loop
-    looks at the clock: it begins another one while ``remaining()`` seconds suffice for it. The first round is
-    always finished, and Ctrl-C after it ends the loop with what there is.
+    looks at the clock: it begins another one while ``remaining()`` seconds suffice for it. Ctrl-C or an
+    ``OutOfTime`` from ``score`` end the loop with what there is, and are raised where there is nothing yet.
     """
     decoding = decoding if isinstance(decoding, Decoding) else Decoding.parse(decoding)
     keep, batch = whole("keep", keep), whole("batch", batch)
@@ -198,10 +198,10 @@ def decode_views(
                     break
             done.append((chosen.shape[1], look(chosen, share, offset)))
             beams, offset = beams + width, offset + chosen.shape[1]
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OutOfTime) as error:
         if not done:
             raise
-        complete, interrupted = False, True
+        complete, interrupted = False, isinstance(error, KeyboardInterrupt)
     parts = [part for _, part in done]
     if decoding.merge:
         every = _best(parts, sum(part.tours.shape[1] for part in parts))

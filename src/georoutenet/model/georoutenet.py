@@ -211,7 +211,7 @@ class GeoRouteNet(nn.Module):
         """The node tower. ``blocks`` are the row ranges to work on at a time; one slice when training."""
         pick = self.pick(near.index, dtype)
         rows = [Neighborhood(near.index[:, r], near.mask[:, r], near.distance[:, r]) for r in blocks]
-        e = [self.edge_states(row.distance, dtype) for row in rows]  # blocks of (B, n, W, d)
+        e = [self.edge_states(near.distance[:, r], dtype) for r in blocks]  # blocks of (B, n, W, d)
         history, s, (q, k, v) = self.begin(coords, dtype)
         sources, targets = [], []
         for number, layer in enumerate(self.layers):

@@ -147,7 +147,7 @@ class Nar4Tsp(nn.Module):
         """The node tower with frozen statistics, over neighborhood edges only."""
         rows = [Neighborhood(near.index[:, r], near.mask[:, r], near.distance[:, r]) for r in blocks]
         h = self.node_input(coords).to(dtype)
-        e = [self.edge_states(row.distance, dtype) for row in rows]
+        e = [self.edge_states(near.distance[:, r], dtype) for r in blocks]
         s = self.start["query"].expand(len(coords), -1).to(dtype)
         sources, targets = [], []
         for number, layer in enumerate(self.layers):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from georoutenet.clock import look
 from georoutenet.errors import InputError
 from georoutenet.kernels import encoder as in_kernels
 from georoutenet.kernels.choose import CUDA, Case, choose
@@ -35,6 +37,15 @@ PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "kernels": 1 << 22}
 # In `over_candidates` pairs that the network does not score have this logit times one plus their length;
 # trained logits reach into the thousands.
 UNSCORED = -1e6
+
+
+class _Pieces(list[slice]):
+    """Ranges of rows; each pass over them looks at the clock before each."""
+
+    def __iter__(self) -> Iterator[slice]:
+        for piece in super().__iter__():
+            look()
+            yield piece
 
 
 class Policy(nn.Module):
@@ -224,7 +235,7 @@ class Policy(nn.Module):
         if torch.is_grad_enabled():
             return [slice(0, n)]
         rows = max(1, self._pairs_at_a_time() // (batch * pairs_per_row))
-        return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        return _Pieces(slice(first, min(first + rows, n)) for first in range(0, n, rows))
 
     def _pairs_at_a_time(self) -> int:
         kind = "kernels" if self.is_fused() else self.device.type

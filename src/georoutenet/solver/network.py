@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.clock import now
+from georoutenet.clock import OutOfTime, looking, now
 from georoutenet.decode.decoding import RECOMMENDED, Decoding
 from georoutenet.device import choose_device, memory_available
 from georoutenet.errors import InputError
@@ -164,17 +164,23 @@ def neural_tours(
 ) -> Found:
     """Score and decode view by view; the cheapest tour of each instance under its own rule.
 
-    Another view is begun while ``remaining()`` seconds suffice for it: see ``decode_views``.
+    Another view is begun while ``remaining()`` seconds suffice for it: see ``decode_views``. A call of the
+    network ends with ``OutOfTime`` where none are left.
     """
     import_whole("georoutenet.decode.views")
     from georoutenet.decode.views import decode_views
 
     device, edges, network = str(policy.device), list[EdgeProbabilities](), 0.0
 
+    def watch() -> None:
+        if remaining() < 0:
+            raise OutOfTime
+
     def score(points: Tensor) -> Scores:
         nonlocal network
         began = now()
-        scores = _score(policy, points, decoding)
+        with looking(watch):
+            scores = _score(policy, points, decoding)
         if len(edges) < len(instances):  # the first round is of the instances as they are
             edges.extend(likely_edges(scores))
         network += now() - began

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.clock import compiled_seconds, now, watch_compiler
+from georoutenet.clock import OutOfTime, compiled_seconds, now, watch_compiler
 from georoutenet.decode.decoding import Decoding
 from georoutenet.device import choose_device, gpu_possible
 from georoutenet.problem.instance import Instance
@@ -117,6 +117,9 @@ class Group:
                     self._decode(decoding)
             except KeyboardInterrupt:
                 self.cancel.set()
+            except OutOfTime:
+                self.method = ""
+                self.notes.append("the time limit ended the network's work; the first tour was constructed")
 
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
@@ -183,7 +186,7 @@ class Group:
         return decoding if self._affordable(decoding) else None
 
     def _affordable(self, decoding: Decoding) -> bool:
-        """Whether loading, and twice the time of one view, fit into what is left.
+        """Whether loading, and one view with a margin, fit into what is left.
 
         Before a local search, loading has to fit three times: where files come slowly it would take the
         time of the search, which matters more.
@@ -193,7 +196,7 @@ class Group:
             return True
         load_first = sum(IMPORT[name] for name in IMPORT if name not in sys.modules)
         load_first *= 3 if self.options.improve else 1
-        if load_first / self.count + 2 * seconds_per_view(self.n, decoding) <= left:
+        if load_first / self.count + MARGIN * seconds_per_view(self.n, decoding) <= left:
             return True
         self.method = ""
         self.notes.append("the time limit left no room for the network; the first tour was constructed")

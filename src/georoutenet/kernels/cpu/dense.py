@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from georoutenet.clock import look
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet, Layer
 from georoutenet.model.layers import linear_maps, split_heads
@@ -244,6 +245,7 @@ class _Group:
         e, place = self.first.numpy(), self.place
         rows = _blocks(self.count * n, max(1, BLOCK // n))
         for layer, following in zip(layers, [*layers[1:], None], strict=True):
+            look()
             bias, strength = _array(layer.edge_bias.weight), np.float32(layer.strength().item())
             q, k = (split_heads(x, heads).transpose(1, 2) for x in queries[:2])  # (G, H, n, q)
             scores, nodes = (q @ k.mT).numpy(), queries[2].view(-1, self.d).numpy()
