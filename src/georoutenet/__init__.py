@@ -40,6 +40,7 @@ _EXPORTS = {
     "show_versions": "policy.versions",
     "solve": "solver.api",
     "solve_batch": "solver.batch",
+    "solve_bulk": "bulk.api",
     "solve_many": "solver.api",
     "tour_length": "problem.tour",
     "warm_up": "solver.stages",
@@ -70,6 +71,7 @@ __all__ = [
     "show_versions",
     "solve",
     "solve_batch",
+    "solve_bulk",
     "solve_many",
     "tour_length",
     "warm_up",
@@ -78,6 +80,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from georoutenet.bulk.api import solve_bulk
     from georoutenet.decode.decoding import Decoding
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour

@@ -49,6 +49,7 @@ def _root(
 
 def _register_subcommands() -> None:
     from georoutenet.cli import (
+        bulk,
         compare,
         curve,
         data,
@@ -65,8 +66,8 @@ def _register_subcommands() -> None:
     )
 
     modules = (
-        *(solve, serve, demo, length, data, reference, train, curve, evaluate, compare, tables, weights),
-        doctor,
+        *(solve, bulk, serve, demo, length, data, reference),
+        *(train, curve, evaluate, compare, tables, weights, doctor),
     )
     for module in modules:
         module.register(app)

@@ -16,11 +16,12 @@ import typer
 
 from georoutenet.cli import begin
 from georoutenet.cli.inputs import CITIES, Matrix, MaxBytes
+from georoutenet.cli.inputs import solve_option as _option
 from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
 from georoutenet.io.unpack import MAX_BYTES
-from georoutenet.solver.options import CPU_NOTE, HELP, SolveOptions
+from georoutenet.solver.options import CPU_NOTE, SolveOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 """Cities whose order is printed in full."""
-
-
-def _option(name: str, *flags: str) -> Any:
-    """An option of ``solve``, with the help that Python shows."""
-    return typer.Option(*flags, help=HELP[name])
 
 
 def register(app: typer.Typer) -> None:

@@ -26,7 +26,7 @@ def read_npy(stream: IO[bytes], size: int, *, matrix: bool, max_bytes: int | Non
     read: ``max_bytes`` of coordinates, or the largest matrix. So a huge sparse file costs nothing.
     """
     try:
-        shape, fortran, dtype = _header(stream)
+        shape, fortran, dtype = read_header(stream)
     except Exception as error:  # NumPy's and Python's parsers fail in many ways on foreign text
         raise InputError(f"not a NumPy .npy file: {str(error)[:200]}") from None
     square = len(shape) == 2 and shape[0] == shape[1]
@@ -47,7 +47,7 @@ def read_npy(stream: IO[bytes], size: int, *, matrix: bool, max_bytes: int | Non
     return np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type of the array. NumPy's own reader takes seconds for a header of blanks."""
     start = stream.read(8)
     if start[:6] != MAGIC or start[6:] not in (b"\1\0", b"\2\0"):

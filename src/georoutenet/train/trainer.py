@@ -18,6 +18,7 @@ import torch
 
 from georoutenet import __version__
 from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.io.folder_lock import FolderLock
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.policy import Policy
 from georoutenet.policy.weights import read_card, save_weights
@@ -33,7 +34,6 @@ from georoutenet.train.checkpoint import (
     sweep_checkpoints,
 )
 from georoutenet.train.distributed import Processes
-from georoutenet.train.lock import FolderLock
 from georoutenet.train.log import MetricsFile, Reporter, Silent, TensorBoard, duration
 from georoutenet.train.prepare import check_seed, make_policy, make_steps, seeds_before
 from georoutenet.train.recipe import Recipe

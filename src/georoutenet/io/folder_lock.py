@@ -1,4 +1,4 @@
-"""One trainer per folder: who holds it is written in its lock file."""
+"""One process that writes into a folder: who holds it is written in its lock file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ NAME = ".lock"
 
 
 class FolderLock:
-    """A folder for this trainer alone, from `acquire` to `release` or the end of the process.
+    """A folder for this object alone, from `acquire` to `release` or the end of the process.
 
     The operating system locks the file, so what a killed process leaves does not block. Where it has no such
     locks the file itself is the lock, and one of a process of this machine that is gone is taken over.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, does: str = "trains", other: str = "--out") -> None:
         self.path = folder / NAME
+        self.does, self.other = does, other
+        """For the error: what the holder does there, and what else can be chosen."""
         self.descriptor: int | None = None
         self.holder: dict[str, Any] = {}
 
@@ -118,5 +120,6 @@ class FolderLock:
         mine = pid == os.getpid() and host == socket.gethostname()
         who = "this process" if mine else f"process {pid!r} on {host!r} since {since!r}"
         return InputError(
-            f"{self.path.parent} is in use: {who} trains there. Wait for it, or use another --out{advice}"
+            f"{self.path.parent} is in use: {who} {self.does} there. "
+            f"Wait for it, or use another {self.other}{advice}"
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.train.lock import NAME, FolderLock
+from georoutenet.io.folder_lock import NAME, FolderLock
 
 
 @pytest.fixture(params=["locks of the system", "without"])
@@ -28,7 +28,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from georoutenet.io import locks
-from georoutenet.train.lock import FolderLock
+from georoutenet.io.folder_lock import FolderLock
 if sys.argv[2] == "without":
     locks.fcntl = None
 lock = FolderLock(Path(sys.argv[1]))

@@ -1,0 +1,66 @@
+"""How long a run will take, from a sample of its own instances."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from georoutenet.bulk.api import Plan
+from georoutenet.bulk.inputs import Rows
+from georoutenet.bulk.shards import make_solver
+from georoutenet.solver.api import available_cores
+
+PLACES = 8
+"""Shards, evenly spread, from whose beginnings the sample is taken."""
+ROWS = 4
+"""Rows from each."""
+SECONDS = 10.0
+"""No further place is looked at after so long."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A sample that was solved, and what it says of the whole."""
+
+    rows: int
+    errors: int
+    least: int
+    most: int
+    """Cities of the smallest and of the largest instance of the sample."""
+    workers: int
+    per_second: float
+    """Instances per second of all workers."""
+    seconds: float
+
+
+def estimate(plan: Plan) -> Estimate | None:
+    """Solve a sample in this process, in one thread; None where there is nothing to solve."""
+    job = plan.job
+    if not job.shards:
+        return None
+    reader, solver = Rows(job.input), make_solver(job)
+    places = sorted({k * job.shards // PLACES for k in range(PLACES)})
+    sizes: list[int] = []
+    errors, seconds = 0, 0.0
+    solver.solve([row for row in reader.read(0, 1) if not row.error])  # loads and compiles
+    for shard in places:
+        first, stop = job.rows(shard)
+        rows = list(reader.read(first, min(stop, first + ROWS)))
+        began = time.perf_counter()
+        errors += sum(one.error is not None for one in solver.solve(rows))
+        seconds += time.perf_counter() - began
+        sizes += [row.n for row in rows]
+        if seconds > SECONDS:
+            break
+    reader.close()
+    workers = plan.workers or available_cores()
+    per_second = workers * len(sizes) / seconds
+    return Estimate(
+        rows=len(sizes),
+        errors=errors,
+        least=min(sizes),
+        most=max(sizes),
+        workers=workers,
+        per_second=per_second,
+        seconds=job.input.instances / per_second,
+    )

@@ -1,0 +1,79 @@
+"""The engine ``ray``: the same shards, solved by a pool of actors of Ray Data, here or on a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from georoutenet.bulk.engine import ONE_THREAD, Advance, Step, attempt, told
+from georoutenet.bulk.inputs import Rows
+from georoutenet.bulk.settings import code_hash
+from georoutenet.bulk.shards import Job, Report, make_solver
+from georoutenet.errors import InputError, MissingDependencyError
+from georoutenet.solver.api import available_cores
+
+
+def import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MissingDependencyError("the engine ray needs Ray: pip install 'georoutenet[cluster]'") from None
+    return ray
+
+
+class ShardSolver:
+    """An actor: numbers of shards in, what became of them out. Their files are written by the way."""
+
+    def __init__(self, job: str, code: str) -> None:
+        self.job = Job.from_json(json.loads(job))
+        if code_hash() != code:
+            raise InputError("this node has another version of georoutenet than the one that started the run")
+        gpu = self.job.options["device"] == "cuda"
+        threads = available_cores() if gpu else 1
+        self.solver = make_solver(self.job, device="cuda:0" if gpu else "cpu", threads=threads)
+        self.rows = Rows(self.job.input)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        shards = map(int, batch["shard"])
+        return {"answer": [json.dumps(attempt(self.job, self.rows, self.solver, k)) for k in shards]}
+
+
+def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> Iterator[Step]:
+    """Solve shards; what became of them comes as it is known. A worker that dies is replaced by Ray."""
+    if not shards:
+        return
+    ray = import_ray()
+    gpu = job.options["device"] == "cuda"
+    started = not ray.is_initialized()
+    if started:
+        here = {} if address else {"num_cpus": workers or available_cores(), "include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, logging_level="warning", **here)
+        logging.getLogger("ray.data").setLevel("WARNING")
+    try:
+        resources = ray.cluster_resources()
+        workers = workers or int(resources.get("GPU" if gpu else "CPU", 0))
+        if not workers:
+            raise InputError(f"the cluster has no {'GPU' if gpu else 'CPU'}; it has {resources}")
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        dataset = ray.data.from_items([{"shard": k} for k in shards], override_num_blocks=len(shards))
+        answers = dataset.map_batches(
+            ShardSolver,
+            fn_constructor_kwargs={"job": json.dumps(job.to_json()), "code": code_hash()},
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
+            **({"num_gpus": 1} if gpu else {"num_cpus": 1, "runtime_env": {"env_vars": ONE_THREAD}}),
+        )
+        for row in answers.iter_rows():
+            step = told(json.loads(row["answer"]))
+            if isinstance(step, Report):
+                yield Advance(step.rows)
+            yield step
+    finally:
+        if started:
+            ray.shutdown()
