@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -223,11 +223,15 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
                     last = time.perf_counter()
                     entry.update(instances=solved, errors=errors, seconds=round(last - began, 3))
                     manifest.write()
-        finally:
+        except BaseException:
             sweep(folder)  # what workers that were ended have left
-            seconds = time.perf_counter() - began
-            entry.update(instances=solved, errors=errors, seconds=round(seconds, 3))
-            manifest.write()
+            entry.update(instances=solved, errors=errors, seconds=round(time.perf_counter() - began, 3))
+            with suppress(OSError):  # the disk may be full, which was said then
+                manifest.write()
+            raise
+        seconds = time.perf_counter() - began
+        entry.update(instances=solved, errors=errors, seconds=round(seconds, 3))
+        manifest.write()
         return BulkResult(folder, job.input.instances, job.shards, solved, errors, seconds, failed)
 
 

@@ -44,32 +44,25 @@ class InputChanged(InputError):
 class TspReader:
     """The instance of one TSPLIB file, called by the file's name."""
 
-    def __init__(self, path: Path, columns: Columns, index: list[list[int]], base: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, os.fsencode(name).decode(errors="backslashreplace")
 
     def close(self) -> None:
         pass
 
     def read(self, first: int, stop: int) -> Iterator[Row]:
-        name = _visible(self.path.name)
         try:
             instance = read_instance(self.path)
-            yield Row(name, instance, n=instance.n)
+            yield Row(self.name, instance, n=instance.n)
         except InputError as error:
-            yield Row(name, error=str(error).replace(f"{self.path}", name))
+            yield Row(self.name, error=str(error).replace(str(self.path), self.name))
 
 
 _READERS: dict[str, Callable[[Path, Columns, list[list[int]], int], Reader]] = {
     "parquet": ParquetReader,
     "csv": CsvReader,
     "array": ArrayReader,
-    "tsp": TspReader,
 }
-
-
-def _visible(name: str) -> str:
-    """A file's name as text: bytes that are no UTF-8 are written out."""
-    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -229,12 +222,11 @@ class Rows:
         if self.opened is None or self.opened[0] != file:
             self.close()
             of = self.input
-            index = of.indexes[file] if of.indexes else []
-            try:
-                reader = _READERS[of.kind](of.path(file), of.columns, index, self.starts[file])
-            except OSError as error:
-                raise InputError(f"{of.path(file)}: cannot read: {error.strerror or error}") from None
-            self.opened = file, reader
+            if of.kind == "tsp":
+                self.opened = file, TspReader(of.path(file), of.names[file])
+            else:
+                index = of.indexes[file] if of.indexes else []
+                self.opened = file, _READERS[of.kind](of.path(file), of.columns, index, self.starts[file])
         return self.opened[1]
 
     def close(self) -> None:

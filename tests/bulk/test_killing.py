@@ -1,0 +1,108 @@
+"""``kill -9`` of all processes, and a disk that is full: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from killing import command, finish, kill_again_and_again, start
+from made import contents, random_cities, write_form
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX has them")
+
+OPTIONS = ("--shard-rows", "10", "--workers", "2")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_form("wide", tmp_path_factory.mktemp("in"), list(range(400)), random_cities(400, least=5))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
+    """The shards of a run that nobody killed, and how long it took."""
+    began, out = time.monotonic(), tmp_path_factory.mktemp("undisturbed")
+    finish(source, out, *OPTIONS)
+    return contents(out), time.monotonic() - began
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_killed_runs_give_the_shards_of_an_undisturbed_one(
+    kills: int, source: Path, tmp_path: Path, undisturbed: tuple[dict[str, bytes], float]
+) -> None:
+    shards, seconds = undisturbed
+    assert len(shards) == 40
+    kill_again_and_again(source, tmp_path / "out", shards, kills, seconds, *OPTIONS)
+    left = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("part-"))
+    assert left == ["_manifest.json"]
+
+
+def test_ctrl_c_leaves_whole_shards_and_no_processes(source: Path, tmp_path: Path) -> None:
+    process = start(source, tmp_path / "out", *OPTIONS, "--max-seconds", "0.2")
+    while not contents(tmp_path / "out"):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in printed
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.endswith(".tmp")]
+
+
+SCRIPT = """
+set -e
+mount -t tmpfs -o size=80k tmpfs "$1"
+shift
+if "$@"; then exit 9; fi
+mount -o remount,size=20m "${OUT%/out}"
+ls -a "$OUT"
+"$@"
+cp "$OUT"/part-* "$KEPT"
+"""
+
+
+def test_a_full_disk(source: Path, tmp_path: Path, undisturbed: tuple[dict[str, bytes], float]) -> None:
+    """A small file system in memory, which then grows."""
+    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    for folder in (disk, kept):
+        folder.mkdir()
+    attempt = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", disk]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(attempt, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("mounting a file system of one's own is not allowed here")
+    done = subprocess.run(
+        [
+            "unshare",
+            "-rm",
+            "sh",
+            "-c",
+            SCRIPT,
+            "sh",
+            disk,
+            *command(source, disk / "out", *OPTIONS),
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OUT": str(disk / "out"),
+            "KEPT": str(kept),
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device; the same command goes on from here" in done.stderr
+    assert ".tmp" not in done.stdout
+    assert contents(kept) == undisturbed[0]

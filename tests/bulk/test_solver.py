@@ -1,0 +1,89 @@
+"""``BulkSolver``, as pipelines of others call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from made import random_cities, solved, wide
+
+from georoutenet.bulk import BulkSolver
+from georoutenet.errors import InputError
+
+CITIES = random_cities(5, least=4)
+COLUMNS = ["id", "n", "tour", "length", "method", "error"]
+
+
+def test_a_table() -> None:
+    found = BulkSolver(seed=2)(wide(["a", "b", "c", "d", "e"], CITIES))
+    assert found.column_names == COLUMNS
+    assert found.column("id").to_pylist() == ["a", "b", "c", "d", "e"]
+    assert (found.column("tour").to_pylist(), found.column("length").to_pylist()) == solved(CITIES, seed=2)
+
+
+def test_a_table_in_chunks_is_numbered_through() -> None:
+    table = wide([1] * 5, CITIES).drop_columns("id")
+    pieces = pa.concat_tables([table.slice(0, 2), table.slice(2)])
+    assert BulkSolver()(pieces).column("id").to_pylist() == [0, 1, 2, 3, 4]
+    batch = table.combine_chunks().to_batches()[0]
+    found = BulkSolver()(batch)
+    assert isinstance(found, pa.RecordBatch)
+    assert found.column("tour").to_pylist() == solved(CITIES)[0]
+
+
+def test_a_table_with_one_row_per_city() -> None:
+    rows = [(k, *city) for k, one in enumerate(CITIES) for city in one]
+    table = pa.table(dict(zip(("id", "x", "y"), zip(*rows, strict=True), strict=True)))
+    assert BulkSolver()(table).column("tour").to_pylist() == solved(CITIES)[0]
+
+
+def arrays(cities: Any) -> Any:
+    """As Ray hands over columns of lists of different lengths."""
+    made = np.empty(len(cities), dtype=object)
+    made[:] = [np.array(one) for one in cities]
+    return made
+
+
+def test_columns_of_arrays() -> None:
+    x, y = (arrays([[city[axis] for city in one] for one in CITIES]) for axis in (0, 1))
+    found = BulkSolver(lower_bound=True)({"id": np.arange(5), "x": x, "y": y})
+    assert list(found) == [*COLUMNS[:4], "lower_bound", *COLUMNS[4:]]
+    assert [tour.tolist() for tour in found["tour"]] == solved(CITIES)[0]
+    assert found["length"].tolist() == solved(CITIES)[1]
+    assert found["id"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_points_as_one_array() -> None:
+    points = np.random.default_rng(0).random((3, 6, 2))
+    for given in (points, arrays(points)):
+        found = BulkSolver()({"points": given})
+        assert [tour.tolist() for tour in found["tour"]] == solved(points.tolist())[0]
+
+
+def test_a_frame_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = ([[city[axis] for city in one] for one in CITIES] for axis in (0, 1))
+    found = BulkSolver()(pandas.DataFrame({"id": list("abcde"), "x": x, "y": y}))
+    assert list(found.columns) == COLUMNS
+    assert [list(tour) for tour in found["tour"]] == solved(CITIES)[0]
+
+
+def test_errors_have_no_tour() -> None:
+    found = BulkSolver()({"id": ["a", "b"], "x": [[0.0, 1.0], [np.nan]], "y": [[0.0, 1.0], [0.0]]})
+    assert found["tour"][0].tolist() == [0, 1]
+    assert found["tour"][1] is None
+    assert found["error"][0] is None
+    assert "coordinates must be finite" in found["error"][1]
+
+
+def test_batches_that_are_refused() -> None:
+    with pytest.raises(InputError, match=r"a batch is a dictionary of columns, .* got list"):
+        BulkSolver()([1, 2])
+    with pytest.raises(InputError, match="the batch: the header must name x,y"):
+        BulkSolver()({"id": [1]})
+    with pytest.raises(InputError, match="the batch: the column 'x' cannot be read"):
+        BulkSolver()({"id": [1, 2], "x": [[1.0], "text"], "y": [[1.0], [2.0]]})
+    with pytest.raises(InputError, match="BulkSolver has no option 'speed'"):
+        BulkSolver(speed=1)  # type: ignore[call-arg]
