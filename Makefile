@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+EXTRAS := dev
 
 # Tests that need the TSPLIB files skip with a reason when they are not found.
 ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo test test-slow test-browser torture format clean
+.PHONY: demo test test-slow test-browser test-ray ray-run torture format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -35,6 +36,19 @@ test-browser: $(STAMP)
 		echo "no npm: the test of accessibility is skipped"
 	$(BIN)/pytest tests/web/test_browser.py
 
+# Bulk runs on a real Ray, in an environment of its own; the log is kept, with commit and date.
+test-ray:
+	$(MAKE) VENV=.venv-ray EXTRAS=dev,cluster ray-run
+
+ray-run: $(STAMP)
+	$(BIN)/python -c 'import pandas, pyarrow, ray; from georoutenet.io.provenance import commit, today; \
+		print(commit(), today()); [print(each.__name__, each.__version__) for each in (ray, pyarrow, pandas)]' \
+		> tests/ray_run.txt
+	$(BIN)/pytest -n0 -vv --no-header --disable-warnings --durations=0 --durations-min=1 \
+		tests/bulk/test_on_ray.py tests/bulk/test_solver.py >> tests/ray_run.txt || \
+		{ cat tests/ray_run.txt; exit 1; }
+	cat tests/ray_run.txt
+
 # Hostile inputs, seeded and counted: a minute for each kind of attack.
 torture: $(STAMP)
 	$(BIN)/python -m research.torture
@@ -49,8 +63,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-ray build dist .mypy_cache .ruff_cache .pytest_cache

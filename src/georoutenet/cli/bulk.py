@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from georoutenet.cli import begin
 from georoutenet.cli.inputs import solve_option as option
 from georoutenet.cli.screen import complain, say
 from georoutenet.solver.options import SolveOptions
@@ -67,6 +68,7 @@ def bulk(
     """Solve all instances of a file or folder. The same command goes on where it was stopped or killed."""
     from georoutenet.bulk.api import make_plan, run_plan
 
+    begin()
     options = SolveOptions(
         weights=weights,
         decoder=decoder,

@@ -25,9 +25,9 @@ app = typer.Typer(
 )
 
 
-LOAD_FIRST = ("solve", "demo", "evaluate", "train")
-"""Subcommands that import large packages, during which Ctrl-C ends the process on the spot. ``solve`` calls
-``begin()`` when it has loaded them; whatever the others write may be broken off at any time."""
+LOAD_FIRST = ("solve", "bulk", "demo", "evaluate", "train")
+"""Subcommands that import large packages, during which Ctrl-C ends the process on the spot. ``solve`` and
+``bulk`` call ``begin()`` when they have loaded them; what the others write may be broken off at any time."""
 
 
 def _print_version(requested: bool) -> None:
