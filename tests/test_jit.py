@@ -181,3 +181,33 @@ def test_importing_it_does_not_import_numba() -> None:
     code = "import sys, georoutenet.jit; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+def test_inner_functions_refuse_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "compiled_folder", lambda: tmp_path)
+    inner = jit.njit(inner=True)(lambda x: x + 1)
+    for _ in range(2):  # before there is code, and then
+        with pytest.raises(TypeError, match=r"called by compiled code alone; njit\("):
+            inner(1)
+        assert jit.njit(lambda *given: inner(*given))(1) == 2
+
+
+def test_a_level_holds_for_its_function_and_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+    from numba.core import codegen
+
+    levels: list[int] = []
+    usual = codegen.CPUCodegen._pass_builder
+
+    def watch(self: Any, **options: Any) -> Any:
+        levels.append(int(options.get("opt", numba.config.OPT)))
+        return usual(self, **options)
+
+    monkeypatch.setattr(codegen.CPUCodegen, "_pass_builder", watch)
+    before = numba.config.OPT
+    assert jit.njit(cache=False, level=1)(lambda x: x + 3)(1) == 4
+    assert max(levels) == 1
+    assert numba.config.OPT is before
+    levels.clear()
+    assert jit.njit(cache=False)(lambda x: x + 4)(1) == 5
+    assert max(levels) == before

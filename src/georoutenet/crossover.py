@@ -8,7 +8,7 @@ one cycle; that is tested by going around it. So a tour that is longer in all ma
 
 from __future__ import annotations
 
-from georoutenet.jit import PLAIN, njit
+from georoutenet.jit import INNER, PLAIN, njit
 
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise."""
@@ -19,7 +19,7 @@ ROOM = 8
 _BEFORE, _AFTER, _PARENT, _PART, _CHOSEN, _ORDER = 0, 2, 4, 5, 6, 7  # of ``best``; of ``other`` one more
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def _root(room, city):
     while room[_PARENT, city] != city:
         room[_PARENT, city] = room[_PARENT, room[_PARENT, city]]
@@ -27,7 +27,7 @@ def _root(room, city):
     return city
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def _go_around(room):
     """From city 0, along the other tour's edges in chosen parts; returns the number of cities met."""
     n = room.shape[1]
@@ -45,7 +45,7 @@ def _go_around(room):
     return n
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def _has(room, which, a, b):
     """Whether a tour has the edge a b."""
     return room[_BEFORE + which, a] == b or room[_AFTER + which, a] == b

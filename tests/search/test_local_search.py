@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.jit import njit
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import distances, kernels, steps
@@ -25,6 +26,13 @@ from georoutenet.search.local_search import (
 from georoutenet.search.neighbors import nearest_neighbors, spatial_points
 from georoutenet.search.state import SLICE, best_tour, make_search, next_slice
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Progress
+
+# Of the search's inner functions, those that are tested by themselves.
+improve_city = njit(lambda *given: steps.improve_city(*given))
+kick = njit(lambda *given: kernels.kick(*given))
+take_back = njit(lambda *given: kernels.take_back(*given))
+segments_in_a_row = njit(lambda *given: kernels.segments_in_a_row(*given))
+segments_nearby = njit(lambda *given: kernels.segments_nearby(*given))
 
 RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
 
@@ -106,7 +114,7 @@ def state_of(instance: Instance, start: NDArray[np.int64] | None = None, k: int 
 def look_at(state: Any, code: int, city: int, depth: int) -> float:
     arrays = (state.tour, state.position, state.queue, state.queued, state.log, state.touched, state.count)
     lists = (state.neighbors, state.near)
-    gain: float = steps.improve_city(code, state.x, state.y, *lists, *arrays, city, depth)
+    gain: float = improve_city(code, state.x, state.y, *lists, *arrays, city, depth)
     return gain
 
 
@@ -157,11 +165,11 @@ def test_a_kick_swaps_three_segments_and_is_taken_back(data: st.DataObject) -> N
     before = state.tour.copy()
     wanted = swapped(before, first, b, c, d)
     arrays = (state.tour, state.position, state.queue, state.queued, state.spare, state.count)
-    gain, where = kernels.kick(code, state.x, state.y, *arrays, first, b, c, d)
+    gain, where = kick(code, state.x, state.y, *arrays, first, b, c, d)
     assert where == first
     assert np.roll(state.tour, -first - 1).tolist() == wanted
     assert tour_length(instance, before) - tour_length(instance, state.tour) == gain
-    kernels.take_back(state.tour, state.position, state.spare, state.log, state.count, first, b, c, d)
+    take_back(state.tour, state.position, state.spare, state.log, state.count, first, b, c, d)
     np.testing.assert_array_equal(state.tour, before)
     np.testing.assert_array_equal(state.position[before], np.arange(n))
 
@@ -171,9 +179,9 @@ def test_segments_fit_into_the_tour(n: int) -> None:
     _, state = state_of(random_instance(n, 1), k=4)
     for k in range(300):
         if k % 2:
-            first, *lengths = kernels.segments_in_a_row(state.random, n, 50)
+            first, *lengths = segments_in_a_row(state.random, n, 50)
         else:
-            first, *lengths = kernels.segments_nearby(state.neighbors, state.position, state.random, 5)
+            first, *lengths = segments_nearby(state.neighbors, state.position, state.random, 5)
         assert 0 <= first < n
         assert min(lengths) >= 1
         assert sum(lengths) <= n - 1

@@ -60,7 +60,7 @@ def _walk(points: Points, start: int) -> Tour:
     return walk
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def _follow_lists(points, lists, left, here, order):  # type: ignore[no-untyped-def]
     """Fill ``order`` with the next cities; where a list is used up, a grid of the points left is searched."""
     n = len(points)
@@ -168,7 +168,7 @@ def _edges(ends: Tour, near: NDArray[np.int32]) -> tuple[Tour, Tour]:
     return np.minimum(left, right), np.maximum(left, right)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def _join(a, b, links, parent):  # type: ignore[no-untyped-def]
     """Take the edges in the order given where they fit; returns how many were taken."""
     taken = 0
@@ -192,7 +192,7 @@ def _join(a, b, links, parent):  # type: ignore[no-untyped-def]
     return taken
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def _unroll(links):  # type: ignore[no-untyped-def]
     """The path given by links, from the lower of its two ends."""
     n = len(links)

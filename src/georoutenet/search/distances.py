@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from georoutenet.jit import PLAIN, njit
+from georoutenet.jit import INNER, PLAIN, njit
 
 EUCLIDEAN, EUC_2D, CEIL_2D, ATT, GEO, MAN_2D, MAX_2D, EXPLICIT, GREAT_CIRCLE = range(9)
 
@@ -20,7 +20,7 @@ NEVER = 1e200
 """What it would cost to take out a fixed edge."""
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def rare_distance(rule, x1, y1, x2, y2):
     """Distance under the rules that few instances have."""
     if rule == GEO:
@@ -43,7 +43,7 @@ def rare_distance(rule, x1, y1, x2, y2):
     return rounded + 1.0 if rounded < exact else rounded
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def place_distance(rule, x, y, i, j):
     """Distance of two places; whole numbers for TSPLIB's rules."""
     if rule > CEIL_2D:
@@ -56,49 +56,32 @@ def place_distance(rule, x, y, i, j):
     return floor(exact + 0.5) if rule == EUC_2D else ceil(exact)
 
 
-def _given_distance(rule, x, y, i, j):
-    raise NotImplementedError  # compiled code takes the overload
-
-
-@overload(_given_distance)
-def _choose_given_distance(rule, x, y, i, j):
-    if x.ndim == 2:
-        return lambda rule, x, y, i, j: x[i, j]
-    return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
-
-
-@njit(**PLAIN, forceinline=True)
-def given_distance(rule, x, y, i, j):
-    """Distance of two places by their rule, or their entry where ``x`` is a matrix."""
-    return _given_distance(rule, x, y, i, j)
-
-
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def fixed_distance(rule, bound, x, y, i, j):
     """Distance where edges are fixed: those of the cities bound, bound + 1, then bound + 2, bound + 3, ..."""
     if min(i, j) >= bound and (i - bound) ^ (j - bound) == 1:
         return -NEVER
     if rule & FREE and max(i, j) == len(x) - 1:
         return 0.0
-    return given_distance(rule & (FREE - 1), x, y, i, j)
+    return distance(rule & (FREE - 1), x, y, i, j)
 
 
-def _distance(rule, x, y, i, j):
+def distance(rule, x, y, i, j):
+    """Distance of cities i and j by their rule, or their entry where ``x`` is a matrix.
+
+    ``rule`` is a number, or ``(number, bound)`` where edges are fixed.
+    """
     raise NotImplementedError  # compiled code takes the overload
 
 
-@overload(_distance)
+@overload(distance, jit_options={"forceinline": True})
 def _choose_distance(rule, x, y, i, j):
     # By type, so that each search is compiled for its own case: a test at run time costs 30 % of the speed.
     if isinstance(rule, types.BaseTuple):
         return lambda rule, x, y, i, j: fixed_distance(rule[0], rule[1], x, y, i, j)
-    return lambda rule, x, y, i, j: given_distance(rule, x, y, i, j)
-
-
-@njit(**PLAIN, forceinline=True)
-def distance(rule, x, y, i, j):
-    """Distance of cities i and j. ``rule`` is a number, or ``(number, bound)`` where edges are fixed."""
-    return _distance(rule, x, y, i, j)
+    if x.ndim == 2:
+        return lambda rule, x, y, i, j: x[i, j]
+    return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
 
 
 @njit(**PLAIN)

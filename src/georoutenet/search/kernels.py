@@ -14,7 +14,7 @@ from math import log as ln
 import numpy as np
 
 from georoutenet.crossover import take_better_parts
-from georoutenet.jit import PLAIN, njit
+from georoutenet.jit import INNER, PLAIN, njit
 from georoutenet.search.distances import distance, measure_edges
 from georoutenet.search.steps import (
     AGREED,
@@ -80,13 +80,13 @@ Search = namedtuple(
 SLACK, BEHIND, MARGIN = range(3)
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def copy(source, target):
     for k in range(len(source)):
         target[k] = source[k]
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def draw(random, bound):
     """A whole number in 0..bound-1 (xorshift64*)."""
     state = random[0]
@@ -98,13 +98,13 @@ def draw(random, bound):
     return (np.int64(high) * bound) >> 31
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def draw_unit(random):
     """A number above 0 and up to 1."""
     return (draw(random, 1 << 30) + 1) / (1 << 30)
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def swap_segments(tour, position, spare, first, b, c, d):
     """The segments of b, c and d cities that follow position ``first`` in the order d, c, b."""
     n = len(tour)
@@ -122,7 +122,7 @@ def swap_segments(tour, position, spare, first, b, c, d):
         position[city] = place
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def segments_in_a_row(random, n, longest):
     """Three segments that follow one another, of up to ``longest`` cities each: position before, lengths."""
     longest = max(1, min(longest, (n - 1) // 3))
@@ -130,7 +130,7 @@ def segments_in_a_row(random, n, longest):
     return first, 1 + draw(random, longest), 1 + draw(random, longest), 1 + draw(random, longest)
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def segments_nearby(neighbors, position, random, steps):
     """The three segments between four edges that lie near one another in the plane, as above.
 
@@ -175,7 +175,7 @@ def segments_nearby(neighbors, position, random, steps):
     return p3, outside, b, c
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def kick(rule, x, y, tour, position, queue, queued, spare, count, first, b, c, d):
     """Double bridge: the segments of b, c and d cities after position ``first`` in the order d, c, b.
 
@@ -199,7 +199,7 @@ def kick(rule, x, y, tour, position, queue, queued, spare, count, first, b, c, d
     return total, first
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def take_back(tour, position, spare, log, count, first, b, c, d):
     """Undo the repair of a kick, then the kick."""
     undo(tour, position, log, count, 0)
@@ -207,7 +207,7 @@ def take_back(tour, position, spare, log, count, first, b, c, d):
         swap_segments(tour, position, spare, first, d, c, b)
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def leave_best(tour, position, spare, log, count, best, first, b, c, d):
     """Keep the tour as it was before the kick as the best, the tour as it is."""
     logged = count[LOGGED]
@@ -228,7 +228,7 @@ def merge(rule, x, y, best, other, edges, room):
     return take_better_parts(best, other, edges, room)
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def end_walk(rule, x, y, tour, position, best, edges, room, count, excess):
     """Take the better parts of the walk's tour into the best tour and go back to it. Returns the gain."""
     gain = 0.0

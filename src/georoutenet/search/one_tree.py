@@ -12,20 +12,22 @@ better guess than the distance at which edges a short tour has.
 
 During the ascent only edges of a sparse graph are looked at. The bound is taken from a tree over all pairs of
 cities, else it would bound nothing.
+
+Arrays are filled in loops: each of NumPy's functions and slices would be compiled too, seconds in all.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from georoutenet.jit import PLAIN, njit
+from georoutenet.jit import INNER, njit
 from georoutenet.search.distances import distance
 
 # Columns of ``tree``: the city's parent (or -1), the order in which cities joined, degree, degree before.
 PARENT, ORDER, DEGREE, BEFORE = range(4)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def sparse_graph(rule, x, y, neighbors, more):
     """The edges of neighbor lists and those from each city to ``more[:, city]``, both ways, none twice.
 
@@ -33,7 +35,9 @@ def sparse_graph(rule, x, y, neighbors, more):
     the city itself are no edges.
     """
     n, width = neighbors.shape
-    begin = np.zeros(n + 1, dtype=np.int64)
+    begin = np.empty(n + 1, dtype=np.int64)
+    for city in range(n + 1):
+        begin[city] = 0
     for city in range(n):
         begin[city + 1] += width + len(more)
         for slot in range(width):
@@ -42,7 +46,9 @@ def sparse_graph(rule, x, y, neighbors, more):
             begin[more[row, city] + 1] += 1
     for city in range(n):
         begin[city + 1] += begin[city]
-    filled = begin[:-1].copy()
+    filled = np.empty(n, dtype=np.int64)
+    for city in range(n):
+        filled[city] = begin[city]
     ends = np.empty(begin[n], dtype=np.int32)
     for city in range(n):
         for slot in range(width + len(more)):
@@ -69,10 +75,10 @@ def sparse_graph(rule, x, y, neighbors, more):
     for city in range(n):
         for edge in range(begin[city], begin[city + 1]):
             lengths[edge] = distance(rule, x, y, city, np.int64(ends[edge]))
-    return begin, ends[:kept].copy(), lengths
+    return begin, ends, lengths
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def _grow(begin, ends, lengths, pi, tree, cost, heap, place):
     """Shortest spanning tree under penalties, by Prim's method with a binary heap; returns its length.
 
@@ -142,7 +148,7 @@ def _grow(begin, ends, lengths, pi, tree, cost, heap, place):
     return total
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def _add_edge(begin, ends, lengths, pi, tree):
     """The edge that makes the tree a 1-tree: the longest second edge of a leaf; (length, leaf, other end)."""
     best, leaf, end = -np.inf, np.int64(-1), np.int64(-1)
@@ -162,7 +168,7 @@ def _add_edge(begin, ends, lengths, pi, tree):
     return best, leaf, end
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def ascend(begin, ends, lengths, pi, tree, groups, factors, first, last, iterations, first_step):
     """Iterations ``first`` to ``last`` of so many in Volgenant and Jonker's ascent; changes ``pi``.
 
@@ -174,7 +180,9 @@ def ascend(begin, ends, lengths, pi, tree, groups, factors, first, last, iterati
     this graph less twice their sum.
     """
     n = len(begin) - 1
-    best_pi = pi.copy()
+    best_pi = np.empty(n)
+    for city in range(n):
+        best_pi[city] = pi[city]
     cost = np.empty(n)
     heap, place = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
     change, sums = np.empty(n), np.empty(n)
@@ -186,12 +194,17 @@ def ascend(begin, ends, lengths, pi, tree, groups, factors, first, last, iterati
             break
         tree[leaf, DEGREE] += 1
         tree[end, DEGREE] += 1
-        bound = total + extra - 2.0 * pi.sum()
+        penalties, is_tour = 0.0, True
+        for city in range(n):
+            penalties += pi[city]
+            is_tour = is_tour and tree[city, DEGREE] == 2
+        bound = total + extra - 2.0 * penalties
         if bound > best:
             best = bound
-            best_pi[:] = pi
-        if (tree[:, DEGREE] == 2).all():
-            break  # a tour: no bound is higher
+            for city in range(n):
+                best_pi[city] = pi[city]
+        if is_tour:
+            break  # no bound is higher
         share = iteration / max(1, iterations - 1)
         step = first_step * (1.0 - share) * (1.0 - 0.5 * share)
         remember = 0.4 if iteration > 0 else 0.0
@@ -200,7 +213,8 @@ def ascend(begin, ends, lengths, pi, tree, groups, factors, first, last, iterati
             change[city] = step * ((1.0 - remember) * now + remember * before)
             pi[city] += change[city]
         for level in range(len(groups)):
-            sums[:] = 0.0
+            for city in range(n):
+                sums[city] = 0.0
             for city in range(n):
                 sums[groups[level, city]] += change[city]
             for city in range(n):
@@ -208,17 +222,17 @@ def ascend(begin, ends, lengths, pi, tree, groups, factors, first, last, iterati
     return best_pi, best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def tree_of(begin, ends, lengths, pi):
     """The shortest tree under penalties: its columns, and the length of the edge to each city's parent."""
     n = len(pi)
-    tree, cost = np.zeros((n, 4), dtype=np.int32), np.empty(n)
+    tree, cost = np.empty((n, 4), dtype=np.int32), np.empty(n)
     heap, place = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
     _grow(begin, ends, lengths, pi, tree, cost, heap, place)
     return tree, cost
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def alpha_nearest(begin, ends, lengths, pi, tree, cost, width):
     """The ``width`` cities of least alpha of every city (ties by distance), in order of distance."""
     n = len(pi)
@@ -252,11 +266,12 @@ def alpha_nearest(begin, ends, lengths, pi, tree, cost, width):
                 near[spot], near[spot - 1] = near[spot - 1], near[spot]
                 lists[city, spot], lists[city, spot - 1] = lists[city, spot - 1], lists[city, spot]
                 spot -= 1
-        lists[city, held:] = lists[city, held - 1]
+        for k in range(held, width):
+            lists[city, k] = lists[city, held - 1]
     return lists
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def complete_bound(rule, x, y, pi):
     """Length of the shortest 1-tree over all pairs of cities, less twice the penalties: no tour is shorter.
 
@@ -264,14 +279,18 @@ def complete_bound(rule, x, y, pi):
     edge that is not in the tree, for leaves (the city itself for others).
     """
     n = len(pi)
-    cost = np.full(n, np.inf)
-    parent = np.full(n, -1)
-    degree = np.zeros(n, dtype=np.int64)
-    inside = np.zeros(n, dtype=np.bool_)
+    cost = np.empty(n)
+    parent, second_end = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    degree, inside = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+    penalties = 0.0
+    for city in range(n):
+        cost[city], parent[city], second_end[city] = np.inf, -1, city
+        degree[city] = inside[city] = 0
+        penalties += pi[city]
     total = 0.0
     city = 0
     for _ in range(n - 1):
-        inside[city] = True
+        inside[city] = 1
         best, following = np.inf, -1
         for other in range(n):
             if inside[other]:
@@ -287,7 +306,6 @@ def complete_bound(rule, x, y, pi):
         degree[parent[following]] += 1
         city = following
     longest = -np.inf
-    second_end = np.arange(n)
     for city in range(n):
         if degree[city] != 1:
             continue
@@ -300,4 +318,4 @@ def complete_bound(rule, x, y, pi):
                 second, second_end[city] = value, other
         longest = max(longest, second)
     parent[0] = 0
-    return total + longest - 2.0 * pi.sum(), parent, second_end
+    return total + longest - 2.0 * penalties, parent, second_end

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from georoutenet.jit import PLAIN, njit
+from georoutenet.jit import INNER, njit
 from georoutenet.search.distances import distance
 
 TOLERANCE = 1e-12
@@ -32,7 +32,7 @@ CLOSED = 4
 BEGIN, HELD, LOGGED, IDLE, PATIENCE, WALKS, AGREED, LEADS, BRIDGES, ENOUGH, COUNTS = range(11)
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def reverse_range(tour, position, i, j):
     """Reverse the positions i..j (going up, around the end of the array if j < i)."""
     n = len(tour)
@@ -55,7 +55,7 @@ def reverse_range(tour, position, i, j):
         j = j - 1 if j > 0 else n - 1
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def undo(tour, position, log, count, mark):
     """Take back every reversal logged after the first ``mark``."""
     for entry in range(count[LOGGED] - 1, mark - 1, -1):
@@ -63,7 +63,7 @@ def undo(tour, position, log, count, mark):
     count[LOGGED] = mark
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def exchange(tour, position, log, count, a, b, c, d):
     """2-opt: edges ab, cd become ac, bd. Either b, d follow a, c in the tour, or b, d precede them."""
     n = len(position)
@@ -85,7 +85,7 @@ def exchange(tour, position, log, count, a, b, c, d):
     reverse_range(tour, position, i, j)
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def push(queue, queued, count, city):
     if not queued[city]:
         queued[city] = True
@@ -95,7 +95,7 @@ def push(queue, queued, count, city):
         count[HELD] += 1
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def pop(queue, queued, count):
     begin = count[BEGIN]
     city = np.int64(queue[begin])
@@ -105,7 +105,7 @@ def pop(queue, queued, count):
     return city
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def following(tour, position, city, forward):
     n = len(tour)
     p = np.int64(position[city])
@@ -114,7 +114,7 @@ def following(tour, position, city, forward):
     return np.int64(tour[p - 1 if p > 0 else n - 1])
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def rank(position, origin, city, forward):
     """Steps from ``origin`` to ``city`` in the direction of travel."""
     steps = np.int64(position[city]) - np.int64(position[origin])
@@ -123,7 +123,7 @@ def rank(position, origin, city, forward):
     return steps if steps >= 0 else steps + len(position)
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def find_step(rule, x, y, neighbors, near, tour, position, t1, t2, forward, gain):
     """A sequential 3-opt step from the open edge t1 t2; ``gain`` is what has been saved up to opening it.
 
@@ -194,7 +194,7 @@ def find_step(rule, x, y, neighbors, near, tour, position, t1, t2, forward, gain
     return best, best_kind, b3, b4, b5, b6
 
 
-@njit(**PLAIN)
+@njit(**INNER)
 def make_step(tour, position, log, count, kind, t1, t2, t3, t4, t5, t6):
     """A 3-opt move as up to three 2-opt moves; see ``find_step`` for the kinds."""
     if kind == 3:
@@ -211,7 +211,7 @@ def make_step(tour, position, log, count, kind, t1, t2, t3, t4, t5, t6):
         exchange(tour, position, log, count, t2, t5, t3, t4)
 
 
-@njit(**PLAIN, forceinline=True)
+@njit(**INNER, forceinline=True)
 def improve_city(rule, x, y, neighbors, near, tour, position, queue, queued, log, touched, count, t1, depth):
     """Shorten the tour by chains of up to ``depth`` steps that start at an edge of ``t1``; returns the gain,
     0 if none was found."""

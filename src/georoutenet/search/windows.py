@@ -70,7 +70,7 @@ def cut_out(search: Any, cities: Cities, number: NDArray[np.int32]) -> Window:
     return Window(*_cut_out(search.tour, search.position, search.neighbors, cities, number))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def _cut_out(tour, position, neighbors, cities, number):
     n = len(tour)
     places = np.sort(position[cities])
@@ -141,7 +141,7 @@ def put_back(search: Any, window: Window, found: Cities, spare: Cities) -> None:
     _put_back(search.tour, search.position, spare, window.cities, found, *window[3:])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, level=1)
 def _put_back(tour, position, spare, ids, found, bound, outside, lengths):
     n, m = len(tour), len(found)
     filled = 0
