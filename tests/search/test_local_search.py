@@ -33,6 +33,7 @@ kick = njit(lambda *given: kernels.kick(*given))
 take_back = njit(lambda *given: kernels.take_back(*given))
 segments_in_a_row = njit(lambda *given: kernels.segments_in_a_row(*given))
 segments_nearby = njit(lambda *given: kernels.segments_nearby(*given))
+distance = njit(lambda *given: distances.distance(*given))
 
 RULES = [rule for rule in DistanceRule if rule is not DistanceRule.EXPLICIT]
 
@@ -61,7 +62,7 @@ def test_kernel_distances_are_the_instance_s(rule: DistanceRule) -> None:
     code, x, y, scale = kernel_coordinates(instance)
     i, j = np.random.default_rng(2).integers(0, 300, (2, 2000))
     i, j = i[i != j], j[i != j]
-    ours = np.array([distances.distance(code, x, y, a, b) for a, b in zip(i, j, strict=True)]) / scale
+    ours = np.array([distance(code, x, y, a, b) for a, b in zip(i, j, strict=True)]) / scale
     np.testing.assert_allclose(ours, instance.distance(i, j), rtol=0 if rule.is_integer else 1e-14)
 
 
