@@ -98,6 +98,11 @@ def test_a_stream_ends_with_what_solve_answers(client: TestClient) -> None:
         ("/api/solve", {"coordinates": SQUARE, "workers": 2}, "this server allows 1"),
         ("/api/solve", {"coordinates": SQUARE, "weights": "/etc/passwd"}, "no weights '/etc/passwd'"),
         ("/api/solve", {"coordinates": SQUARE, "decoder": "beam-9999"}, "this server allows 2,000"),
+        (
+            "/api/solve",
+            {"coordinates": [[0, 0]] * 500, "beam_width": 1001},
+            "500 cities is 1001; this server allows 1,000",
+        ),
         ("/api/solve", {"coordinates": SQUARE, "rule": "ROUND"}, "unknown distance rule 'ROUND'"),
         ("/api/solve", {"coordinates": [[0, 0]] * 501}, "501 cities; this server allows 500"),
         ("/api/solve", {"coordinates": [[0, 0], [0]]}, "coordinates"),

@@ -27,6 +27,8 @@ class Limits:
     workers: int = 1
     """Threads of one search at most."""
     beam_width: int = 2_000
+    decoded: int = 500_000
+    """Width times cities at most: no clock interrupts the decoding of one view."""
     views: int = 64
     candidates: int = 100
     edges: int = 20_000

@@ -62,8 +62,9 @@ def read_work(body: bytes, limits: Limits) -> Work:
             raise InputError(f"{name} must be text, got {options[name]!r:.40}")
     options.setdefault("workers", 1)
     checked = read_options("solve", cast(SolveKeywords, options))
-    _check_limits(checked, limits)
-    return Work(read_given(content, limits), checked, content.get("initial_tour"))
+    instance = read_given(content, limits)
+    _check_limits(checked, limits, instance.n)
+    return Work(instance, checked, content.get("initial_tour"))
 
 
 def read_given(content: dict[str, Any], limits: Limits) -> Instance:
@@ -112,12 +113,13 @@ def _check_weights(name: Any) -> None:
         raise InputError(f"no weights {str(name)[:40]!r}; this server has: {allowed}")
 
 
-def _check_limits(options: SolveOptions, limits: Limits) -> None:
-    asked = options.decoding or Decoding("greedy")
+def _check_limits(options: SolveOptions, limits: Limits, n: int) -> None:
+    asked = options.decoding or Decoding("greedy", width=1)
+    widest = min(limits.beam_width, limits.decoded // n)
     for name, given, most in (
         ("max_seconds", options.max_seconds, limits.seconds),
         ("workers", options.workers, limits.workers),
-        ("beam_width", options.beam_width or asked.width, limits.beam_width),
+        (f"beam_width over {n:,} cities", options.beam_width or asked.width, widest),
         ("views", options.views or asked.views, limits.views),
         ("candidates", asked.candidates, limits.candidates),
     ):

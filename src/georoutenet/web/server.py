@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -152,6 +153,7 @@ def _address(listener: socket.socket) -> str:
 def application() -> ASGIApp:
     """The service in one of the server's processes; uvicorn calls this when it has taken the signals."""
     given = json.loads(os.environ[SETTINGS])
+    gc.set_threshold(700, 10, 10)  # the command line makes it look seldom, and a server lives long
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level="WARNING")
     logging.getLogger("georoutenet.web").setLevel("WARNING" if given["quiet"] else "INFO")
     folder = None if given["folder"] is None else Path(given["folder"])
