@@ -1,14 +1,19 @@
 """``solve_bulk`` from file to file against the bare ``solve_many``: time, scaling and memory.
 
-    python benchmarks/bulk.py mixed --count 1500 --seed 0     # 50 to 200 cities: bare, 1 worker, 2, threads
-    python benchmarks/bulk.py ray --count 1500 --seed 0       # 2 workers, local against Ray, turn about
-    python benchmarks/bulk.py tiny --count 1000000            # 1 to 4 cities: memory
-    python benchmarks/bulk.py read --count 300000             # one row group of 600 MB, read only: memory
+    python benchmarks/bulk.py overhead --count 1500           # 50 to 200 cities, shards of 100, turn about
+    python benchmarks/bulk.py scaling --count 400 --repeats 5  # 1 and 2 threads, 1 and 2 workers
+    python benchmarks/bulk.py ray --count 400 --repeats 5      # 2 workers, local and Ray, turn about
+    python benchmarks/bulk.py tiny --count 1000000             # 1 to 4 cities: memory
+    python benchmarks/bulk.py read --count 300000              # one row group of 600 MB, read only: memory
 
 Instances are uniform in the unit square. A row has wall seconds and CPU seconds of all processes. Start-up is
-the wall time of the same call with two instances. Memory is the peak of the resident memory of this process
-and of all that it started together, which counts shared pages more than once, looked at every 0.2 s. Rows go
-to ``benchmarks/results/bulk.csv``.
+the wall time of the same call with two instances, and the speed is that of the rest. Memory is the peak of
+the resident memory of this process and of all that it started together, which counts shared pages more than
+once, looked at every 0.2 s. Rows go to ``benchmarks/results/bulk.csv``.
+
+``overhead`` solves each shard twice in one thread of this process, by ``solve_many`` from arrays and from
+file to file; compare its CPU seconds, which other work on the machine disturbs least. Where the wall counts,
+compare the best of several runs.
 """
 
 from __future__ import annotations
@@ -28,17 +33,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import georoutenet as grn
+from georoutenet.bulk.api import make_plan
 from georoutenet.bulk.inputs import Rows, find_input
+from georoutenet.bulk.shards import make_solver, read_shard, run_shard
+from georoutenet.solver.options import SolveOptions
 
 COLUMNS = (
     *("kind", "how", "workers", "count", "seed", "wall_s", "startup_s", "cpu_s", "per_second"),
     *("peak_mb", "total_length"),
 )
-
-
-def cities(count: int, seed: int, least: int, most: int) -> list[np.ndarray]:
-    numbers = np.random.default_rng(seed)
-    return [numbers.random((n, 2)) for n in numbers.integers(least, most + 1, count)]
 
 
 def write(path: Path, count: int, seed: int, least: int, most: int, row_group: int | None = None) -> None:
@@ -118,35 +121,62 @@ class Bench:
         self.made.append((*about, *times, round(memory), repr(length)))
         print(*self.made[-1], flush=True)
 
-    def bulk(self, workers: int, engine: str = "local", **options: object) -> None:
+    def bulk(self, workers: int, engine: str = "local", shard_rows: int | None = None) -> None:
         def run(source: Path) -> float:
             with tempfile.TemporaryDirectory(dir=self.folder) as out:
-                result = grn.solve_bulk(source, out, workers=workers, engine=engine, **options)  # type: ignore[arg-type]
+                result = grn.solve_bulk(source, out, workers=workers, engine=engine, shard_rows=shard_rows)
                 assert result.complete, result
                 return total_length(out) if source == self.input else 0.0
 
         startup = timed(lambda: run(self.small))[0]
         self.row(f"bulk {engine}", workers, startup, timed(lambda: run(self.input)))
 
-    def bare(self, workers: int) -> None:
+    def problems(self) -> list[np.ndarray]:
         table = pq.read_table(self.input)
         pairs = zip(table.column("x").to_pylist(), table.column("y").to_pylist(), strict=True)
-        problems = [np.column_stack(pair) for pair in pairs]
+        return [np.column_stack(pair) for pair in pairs]
+
+    def bare(self, workers: int) -> None:
+        """``solve_many`` in threads."""
+        problems = self.problems()
 
         def run() -> float:
-            return float(
-                sum(result.length for result in grn.solve_many(problems, workers=workers, device="cpu"))
-            )
+            results = grn.solve_many(problems, workers=workers, device="cpu")
+            return float(sum(result.length for result in results))
 
         grn.solve_many(problems[:3], workers=1, device="cpu")
         self.row("solve_many", workers, 0.0, timed(run))
 
+    def overhead(self, shard_rows: int = 100) -> None:
+        """The same shards by ``solve_many`` from arrays and by a worker's own code from file to file."""
+        options = SolveOptions(device="cpu", workers=1)
+        plan = make_plan(self.input, self.folder / "out", options, shard_rows=shard_rows)
+        rows, solver = Rows(plan.job.input), make_solver(plan.job)
+        problems = self.problems()
+
+        def bare(shard: int) -> float:
+            given = problems[slice(*plan.job.rows(shard))]
+            return float(sum(result.length for result in grn.solve_many(given, workers=1, device="cpu")))
+
+        def shards(shard: int) -> float:
+            run_shard(plan.job, rows, solver, shard)
+            return float(sum(read_shard(plan.job.path(shard))["length"]))
+
+        grn.solve_many(problems[:3], workers=1, device="cpu")
+        sums = {"solve_many": np.zeros(4), "shards": np.zeros(4)}
+        for shard in range(plan.job.shards):
+            for how, work in (("solve_many", bare), ("shards", shards))[:: 1 if shard % 2 else -1]:
+                sums[how] += timed(lambda work=work, shard=shard: work(shard))
+        for how, (wall, cpu, _, length) in sums.items():
+            self.row(how, 1, 0.0, (wall, cpu, resident(), float(length)))
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("kind", choices=("mixed", "ray", "tiny", "read"))
+    parser.add_argument("kind", choices=("overhead", "scaling", "ray", "tiny", "read"))
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -155,14 +185,18 @@ def main() -> None:
         whole = given.count if given.kind in ("tiny", "read") else None
         write(bench.input, given.count, given.seed, *sizes, row_group=whole)
         write(bench.small, 2, given.seed, *sizes)
-        if given.kind == "mixed":
-            bench.bare(1)
-            bench.bulk(1)
-            bench.bulk(2)
-            bench.bare(2)
+        if given.kind == "overhead":
+            bench.overhead()
+        elif given.kind == "scaling":
+            for workers in (1, 2) * given.repeats:
+                bench.bare(workers)
+                bench.bulk(workers, shard_rows=10)
         elif given.kind == "ray":
-            for engine in ("local", "ray"):
-                bench.bulk(2, engine)
+            from georoutenet.bulk.on_ray import import_ray
+
+            import_ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+            for engine in ("local", "ray") * given.repeats:
+                bench.bulk(2, engine, shard_rows=10)
         elif given.kind == "tiny":
             bench.bulk(2)
         else:
