@@ -17,7 +17,8 @@ from typing import Any
 from georoutenet.unbroken import import_whole
 
 _lock = threading.Lock()
-_state = {"depth": 0, "since": 0.0, "compiled": 0.0}
+_state = {"depth": 0, "since": 0.0, "compiled": 0.0, "parts": 0}
+_listeners: list[Callable[[], None]] = []
 
 
 def now() -> float:
@@ -30,6 +31,26 @@ def compiled_seconds() -> float:
     with _lock:
         running = time.perf_counter() - _state["since"] if _state["depth"] else 0.0
         return _state["compiled"] + running
+
+
+def compiled_parts() -> int:
+    """Functions that this process has compiled since ``watch_compiler``."""
+    return int(_state["parts"])
+
+
+@contextmanager
+def hearing_of_compiler(listener: Callable[[], None]) -> Iterator[None]:
+    """Call ``listener`` before and after each function that is compiled in here, in any thread."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def _tell() -> None:
+    for listener in tuple(_listeners):
+        listener()
 
 
 @functools.cache
@@ -45,11 +66,15 @@ def watch_compiler() -> None:
                     _state["since"] = time.perf_counter()
                 _state["depth"] += 1
 
+            _tell()
+
         def on_end(self, event: Any) -> None:
             with _lock:
                 _state["depth"] -= 1
+                _state["parts"] += 1
                 if not _state["depth"]:
                     _state["compiled"] += time.perf_counter() - _state["since"]
+            _tell()
 
     event.register("numba:compile", Watch())
 

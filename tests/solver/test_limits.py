@@ -16,7 +16,7 @@ from solved import check, random_instance
 
 import georoutenet as grn
 from georoutenet import clock
-from georoutenet.errors import InputError
+from georoutenet.errors import GeoRouteNetWarning, InputError
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.001, 2.0, 10.0])
@@ -83,6 +83,22 @@ def test_a_short_limit_in_a_new_process_imports_neither_torch_nor_numba() -> Non
         "assert 'torch' not in sys.modules and 'numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_limit_that_is_too_short_warns(fake_clock: Any) -> None:
+    """Without a search, and where the clock ends one before its first local optimum; with enough time not."""
+    instance = random_instance(600)
+    grn.solve(instance, stop=grn.MaxIterations(0), workers=1)  # loads and compiles
+    with pytest.warns(GeoRouteNetWarning, match="600 cities: .*, not searched.*warm_up") as caught:
+        result = grn.solve(instance, max_seconds=0)
+    assert caught[0].filename == __file__
+    assert "the time limit left no room for local search" in result.notes
+    fake_clock.step = 0.01
+    with pytest.warns(GeoRouteNetWarning, match="600 cities: greedy edge, hardly searched"):
+        result = grn.solve(instance, max_seconds=0.4, workers=1)
+    assert result.iterations == 0
+    assert result.length < result.initial_length
+    assert grn.solve(instance, max_seconds=50, workers=1).iterations > 0
 
 
 FIRST_CALL = """
@@ -172,7 +188,9 @@ def test_ctrl_c_ends_searches_side_by_side() -> None:
 
 
 def test_no_time_for_greedy_edge_is_said() -> None:
-    result = grn.solve_many([random_instance(30), random_instance(30)], first="greedy-edge", max_seconds=0)[0]
+    with pytest.warns(GeoRouteNetWarning, match="too short for a good tour of 2 of 2 problems"):
+        many = grn.solve_many([random_instance(30), random_instance(30)], first="greedy-edge", max_seconds=0)
+    result = many[0]
     check(result)
     assert result.method == "space-filling curve"
     assert sum("no time for greedy edge" in note for note in result.notes) == 1

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import georoutenet as grn
 from georoutenet.cli import app
+from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.problem.tour import is_permutation
 
 
@@ -63,7 +64,8 @@ def test_coordinates_let_the_network_be_asked_and_the_matrix_counts() -> None:
 
 
 def test_no_time_at_all() -> None:
-    result = grn.solve(grn.Instance(matrix=random_matrix(200)), max_seconds=0.0)
+    with pytest.warns(GeoRouteNetWarning, match="too short"):
+        result = grn.solve(grn.Instance(matrix=random_matrix(200)), max_seconds=0.0)
     check(result)
     assert result.method == "nearest neighbor"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from georoutenet.cli.screen import say
+from georoutenet.cli.screen import say, styled
 from georoutenet.solver.options import CPU_NOTE
 
 
@@ -25,14 +25,15 @@ def demo(
     from rich.table import Table
 
     console, notes = Console(), Console(stderr=True)
-    with notes.status("preparing (the first run compiles the local search, a few seconds)"):
+    with notes.status("loading") as status:
         from georoutenet.examples import thousand_cities, us_capitals
         from georoutenet.problem.tour import gap
         from georoutenet.solver.api import solve
+        from georoutenet.solver.compiling import WORDS, bar
         from georoutenet.solver.stages import warm_up
         from georoutenet.stop import AnyOf, MaxTime, NoImprovement
 
-        warm_up()
+        warm_up(progress=lambda _, at: status.update(styled(f"{WORDS} {bar(at.iterations)}")))
 
     table = Table(title="A first tour by the network, then local search", box=box.SIMPLE)
     table.caption = "gap: above the best tour known"

@@ -212,13 +212,14 @@ def _solve(
         return
     with _Display(console, instances) as display:
         from georoutenet.solver.api import solve_all
-        from georoutenet.solver.stages import warm_up
+        from georoutenet.solver.stages import load_for
 
-        if options.max_seconds is not None or several:
-            warm_up(weights=None, device=options.device)
-        begin()
         shown = replace(options, progress=display.show if console.is_terminal else None)
-        for k, result in solve_all([instance for _, instance in instances], shown, single=not several):
+        cities = [instance for _, instance in instances]
+        if options.max_seconds is not None or several:
+            load_for(cities, shown)
+        begin()
+        for k, result in solve_all(cities, shown, single=not several):
             file = instances[k][0]
             display.advance()
             if isinstance(result, GeoRouteNetError):
@@ -257,6 +258,10 @@ class _Display:
         (self.bar or self.status).__exit__(*error)
 
     def show(self, stage: str, at: Steps) -> None:
+        if stage == "compile":
+            from georoutenet.solver.compiling import WORDS, bar
+
+            stage = f"{WORDS} {bar(at.iterations)}"
         if self.bar is not None:
             self.bar.update(self.task, description=stage)
             return

@@ -8,20 +8,21 @@ from __future__ import annotations
 import math
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Unpack, cast
 
 from numpy.typing import ArrayLike
 
 from georoutenet.clock import now
-from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.files import read_instance
 from georoutenet.io.frame import Frame, frame_instance, is_frame
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import check_tour
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
 from georoutenet.solver.result import Result
-from georoutenet.solver.stages import Group
+from georoutenet.solver.stages import NO_ROOM, TOO_SHORT, Group
 
 WORTH_THREADS = 200
 """Cities from which on one instance is searched by all cores: smaller ones are solved before threads meet."""
@@ -55,7 +56,9 @@ def solve(
     """
     checked = read_options("solve", options)
     began = now()
-    return solve_one(as_instance(problem), checked, initial_tour=initial_tour, began=began)
+    result = solve_one(as_instance(problem), checked, initial_tour=initial_tour, began=began)
+    _warn_of_short_limit([result])
+    return result
 
 
 def solve_one(
@@ -98,7 +101,26 @@ def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) ->
         if isinstance(result, GeoRouteNetError):
             raise result
         results[k] = result
+    _warn_of_short_limit(list(results.values()))
     return [results[k] for k in range(len(instances))]
+
+
+def _warn_of_short_limit(results: list[Result]) -> None:
+    """Where a limit ended too early: few read ``notes`` of a tour that looks like any other."""
+    short = [result for result in results if set(result.notes) & set(TOO_SHORT)]
+    if not short:
+        return
+    first = short[0]
+    which = (
+        f"{first.instance.n:,} cities" if len(results) == 1 else f"{len(short)} of {len(results)} problems"
+    )
+    warnings.warn(
+        f"the time limit was too short for a good tour of {which}: {first.method or 'the first tour'}, "
+        f"{'not searched' if NO_ROOM in first.notes else 'hardly searched'}. Give more seconds; "
+        "warm_up() loads beforehand what the first call of a process loads",
+        GeoRouteNetWarning,
+        stacklevel=3,
+    )
 
 
 def solve_all(

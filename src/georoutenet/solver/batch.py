@@ -171,7 +171,7 @@ class _Batch:
         group.ask_network()
         if self.cancel.is_set():
             raise KeyboardInterrupt
-        load_compiled(self.ends, instances[:1])
+        load_compiled(self.ends, instances[:1], options.progress)
         jobs = iter(enumerate(part))
         failed: list[BaseException] = []
         threads = [
