@@ -104,7 +104,7 @@ class Ends:
             flag = FREE
             neighbors = _with_free_city(neighbors, tour)
             x, y, tour = _with_one_more(x), _with_one_more(y), np.append(tour, self.n)
-        order = self._order(len(x))
+        order = self.order(len(x))
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         special = 1 if self._first is None else 2
@@ -119,7 +119,7 @@ class Ends:
             tour = np.roll(found, -int(np.flatnonzero(found == self._first)[0]))
             return tour if self.end is None else np.append(tour[1:], tour[:1])
         both = self.start is not None and self.end is not None
-        tour = self._order(len(found))[found]
+        tour = self.order(len(found))[found]
         begin = self.start if both else self.n
         tour = np.roll(tour, -int(np.flatnonzero(tour == begin)[0]))
         if both:
@@ -127,7 +127,7 @@ class Ends:
         tour = tour[1:]  # without the free city
         return tour if self.fits(tour) else tour[::-1].copy()
 
-    def _order(self, count: int) -> Tour:
+    def order(self, count: int) -> Tour:
         """The cities in the kernels' order."""
         if self.start is not None and self.end is not None:
             last = [self.end, self.start]

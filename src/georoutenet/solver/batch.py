@@ -13,12 +13,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.clock import now
+from georoutenet.device import gpu_possible
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
 from georoutenet.problem.globe import are_degrees
@@ -74,8 +76,9 @@ def solve_batch(
     checked = read_options("solve_batch", options)
     if tours not in (True, False):
         raise InputError(f"tours must be True or False, got {tours!r}")
-    found = _Batch(_points(coordinates, _rule(rule)), _rule(rule), checked, began)
-    found.run()
+    found = _Batch(coordinates, _rule(rule), checked, began)
+    if not found.run_on_gpu():
+        found.run()
     order, lengths = _as_given(found.tours, coordinates), _as_given(found.lengths, coordinates)
     return (order, lengths) if tours else lengths
 
@@ -83,9 +86,9 @@ def solve_batch(
 class _Batch:
     """One call: the arrays, the clock, the threads."""
 
-    def __init__(self, points: Points, rule: DistanceRule, options: SolveOptions, began: float) -> None:
-        self.points, self.rule, self.options, self.began = points, rule, options, began
-        self.count, self.n = points.shape[:2]
+    def __init__(self, given: Any, rule: DistanceRule, options: SolveOptions, began: float) -> None:
+        self.given, self.rule, self.options, self.began = given, rule, options, began
+        self.count, self.n = (given if _is_good_on_gpu(given) else self.points).shape[:2]
         start, end = (
             Instance(np.zeros((self.n, 2))).city(city) if isinstance(city, str) else city
             for city in (options.start, options.end)
@@ -98,9 +101,13 @@ class _Batch:
         self.workers = options.workers or available_cores()
         self.least = LEAST[0] + LEAST[1] * self.n
         self.cancel = threading.Event()
-        self.tours: Tours = np.empty((self.count, self.n), dtype=np.int64)
-        self.lengths = np.zeros(self.count)
+        self.tours: Any = np.empty((self.count, self.n), dtype=np.int64)
+        self.lengths: Any = np.zeros(self.count)
         self.done = np.zeros(self.count, dtype=np.bool_)
+
+    @cached_property
+    def points(self) -> Points:
+        return _points(self.given, self.rule)
 
     def run(self) -> None:
         if self.n <= 3:
@@ -115,13 +122,43 @@ class _Batch:
                 self._solve(range(first, min(first + CHUNK, self.count)))
         finally:
             self.cancel.set()
-        missed = self.count - int(self.done.sum())
+        self._warn(self.count - int(self.done.sum()))
+
+    def run_on_gpu(self) -> bool:
+        """Search on a GPU, where one is asked for or there and can; whether it did."""
+        options = self.options
+        if self.n <= 3 or not self.count or not options.improve or not gpu_possible(options.device):
+            return False
+        from georoutenet.solver import batch_gpu
+
+        device = batch_gpu.gpu_for(options.device, self.n, self.rule, self.ends)
+        if device is None:
+            return False
+        import torch
+
+        on_gpu = batch_gpu.GpuBatch(
+            self.given.double() if _is_tensor(self.given) else torch.from_numpy(self.points),
+            device,
+            self.ends,
+            self.rule,
+            options,
+            stop=self._search_stop(math.inf),
+            timed=self.timed,
+            left=self._left,
+            report=self._report_mean,
+        )
+        on_gpu.run()
+        self._warn(self.count - on_gpu.searched)
+        self.tours, self.lengths = on_gpu.tours, on_gpu.lengths
+        return True
+
+    def _warn(self, missed: int) -> None:
         if missed:
             warnings.warn(
                 f"time ended before {missed:,} of {self.count:,} instances were searched; "
                 "their tours follow a curve",
                 GeoRouteNetWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _left(self) -> float:
@@ -196,7 +233,10 @@ class _Batch:
 
     def _report(self) -> None:
         if self.options.progress is not None and self.done.any():
-            done, mean = int(self.done.sum()), float(self.lengths[self.done].mean())
+            self._report_mean(int(self.done.sum()), float(self.lengths[self.done].mean()))
+
+    def _report_mean(self, done: int, mean: float) -> None:
+        if self.options.progress is not None:
             self.options.progress("batch", Progress(now() - self.began, done, 0, mean))
 
     def _work(self, group: Group, jobs: Iterator[tuple[int, int]], failed: list[BaseException]) -> None:
@@ -261,10 +301,18 @@ def _is_tensor(values: Any) -> bool:
     return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
 
 
+def _is_good_on_gpu(given: Any) -> bool:
+    """Whether it is a tensor on a GPU in which nothing has to be complained of; it is not copied to see."""
+    if not _is_tensor(given) or not given.is_cuda or given.requires_grad or not given.is_floating_point():
+        return False
+    shaped = given.dim() == 3 and given.shape[1] > 0 and given.shape[2] == 2
+    return shaped and bool((given.double().abs() < 1e100).all())
+
+
 def _points(coordinates: Any, rule: DistanceRule) -> Points:
     """What was given as ``(B, n, 2)`` in float64, checked as ``Instance`` checks it."""
     values = coordinates
-    if _is_tensor(values) and not values.requires_grad:
+    if _is_tensor(values) and not values.requires_grad and not values.is_complex():
         values = values.cpu().double()
     given = given_array(values, "coordinates", "(B, n, 2)")
     refuse_other_than_numbers(
@@ -290,6 +338,8 @@ def _points(coordinates: Any, rule: DistanceRule) -> Points:
     return points
 
 
-def _as_given(values: NDArray[Any], like: Any) -> Any:
-    """As a tensor on its device where ``like`` is one."""
-    return sys.modules["torch"].from_numpy(values).to(like.device) if _is_tensor(like) else values
+def _as_given(values: Any, like: Any) -> Any:
+    """As a tensor on its device where ``like`` is one, else as an array."""
+    if _is_tensor(like):
+        return sys.modules["torch"].as_tensor(values).to(like.device)
+    return values.cpu().numpy() if _is_tensor(values) else values

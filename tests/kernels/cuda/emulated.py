@@ -64,9 +64,12 @@ def library(file: str, warps: int, wgmma: bool) -> ctypes.CDLL:
     return ctypes.CDLL(str(built))
 
 
-def launch(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
+def launch(
+    kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None, shared: int | None = None
+) -> None:
     """`Kernel.__call__` on emulated blocks."""
     kernel.check(arguments)
+    assert (shared or 0) <= kernel.shared
     assert all(a.device.type == "cpu" for a in arguments if isinstance(a, Tensor))
     run = getattr(library(kernel.file, kernel.warps, kernel.wgmma), f"run_{kernel.name}")
     values = (ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments)
@@ -77,9 +80,9 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
     """From now on kernels are emulated, with as many blocks as `BLOCKS` says; those that ran."""
     kernels: list[Kernel] = []
 
-    def record(kernel: Kernel, *arguments: Tensor | int, blocks: int | None = None) -> None:
+    def record(kernel: Kernel, *arguments: Tensor | int, **options: int | None) -> None:
         kernels.append(kernel)
-        launch(kernel, *arguments, blocks=blocks)
+        launch(kernel, *arguments, **options)
 
     monkeypatch.setattr(Kernel, "__call__", record)
     monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: BLOCKS)

@@ -1,5 +1,6 @@
 // A CUDA block on the CPU: every thread is a fiber; they take turns, and those that must meet wait for each other.
 // It stands in for warp.cuh in front of a kernel's source.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -40,10 +41,14 @@ alignas(16) inline char emulated_shared[1 << 18];
 struct Meeting {  // of a number of threads
   unsigned size, arrived = 0, number = 0;
 };
+struct Fiber {
+  ucontext_t context;  // where it begins
+  jmp_buf place;  // where it stands
+  bool has_begun, is_done;
+};
 struct Emulator {
-  std::vector<ucontext_t> threads;
-  std::vector<char> is_done;
-  ucontext_t scheduler;
+  std::vector<Fiber> threads;
+  jmp_buf scheduler;
   std::vector<Meeting> warps, groups;  // of a group, four warps
   Meeting block;
   std::function<void()> kernel;
@@ -51,17 +56,19 @@ struct Emulator {
 };
 inline Emulator emulator;
 
+// To the scheduler, until it is this thread's turn again. Jumps ask the kernel for nothing, as swapcontext does.
+inline void give_way() {
+  unsigned me = emulator.now;
+  if (!_setjmp(emulator.threads[me].place)) _longjmp(emulator.scheduler, 1);
+  threadIdx.x = me;
+}
 inline void meet(Meeting& meeting) {
   unsigned number = meeting.number;
   if (++meeting.arrived == meeting.size) {
     meeting.arrived = 0, meeting.number++;
     return;
   }
-  while (meeting.number == number) {
-    unsigned me = emulator.now;
-    swapcontext(&emulator.threads[me], &emulator.scheduler);
-    threadIdx.x = me;
-  }
+  while (meeting.number == number) give_way();
 }
 inline void meet_warp() { meet(emulator.warps[threadIdx.x / 32]); }
 inline void __syncthreads() { meet(emulator.block); }
@@ -70,9 +77,10 @@ inline void __syncwarp() { meet_warp(); }
 inline void run_thread() {
   threadIdx.x = emulator.now;
   emulator.kernel();
-  emulator.is_done[emulator.now] = 1;
-  swapcontext(&emulator.threads[emulator.now], &emulator.scheduler);
+  emulator.threads[emulator.now].is_done = true;
+  _longjmp(emulator.scheduler, 1);
 }
+inline void forget_exchanges();
 inline void forget_copies();
 inline void forget_products();
 inline void launch(int blocks, int threads, std::function<void()> kernel) {
@@ -82,16 +90,16 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
   for (int b = 0; b < blocks; b++) {
     blockIdx.x = b;
     emulator.kernel = kernel;
-    emulator.threads.assign(threads, ucontext_t());
-    emulator.is_done.assign(threads, 0);
+    emulator.threads.assign(threads, Fiber());
     emulator.warps.assign(threads / 32, Meeting{32});
     emulator.groups.assign(threads / 128, Meeting{128});
     emulator.block = Meeting{(unsigned)threads};
     memset(emulated_shared, 0xff, sizeof emulated_shared);
+    forget_exchanges();
     forget_copies();
     forget_products();
     for (int t = 0; t < threads; t++) {
-      ucontext_t& context = emulator.threads[t];
+      ucontext_t& context = emulator.threads[t].context;
       getcontext(&context);
       context.uc_stack.ss_sp = stacks.data() + STACK * t;
       context.uc_stack.ss_size = STACK;
@@ -101,10 +109,14 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     for (int left = threads; left;) {
       left = 0;
       for (int t = 0; t < threads; t++) {
-        if (emulator.is_done[t]) continue;
+        Fiber& fiber = emulator.threads[t];
+        if (fiber.is_done) continue;
         left++;
         emulator.now = t, threadIdx.x = t;
-        swapcontext(&emulator.scheduler, &emulator.threads[t]);
+        if (_setjmp(emulator.scheduler)) continue;
+        if (fiber.has_begun) _longjmp(fiber.place, 1);
+        fiber.has_begun = true;
+        setcontext(&fiber.context);
       }
     }
   }
@@ -128,15 +140,18 @@ inline float tangent(float x) { return tanhf(x); }
 inline float power2(float x) { return exp2f(x); }
 inline float reciprocal(float x) { return 1.0f / x; }
 
-inline word exchange[1024];
-inline word shuffle(word x, int mask) {
+// What each lane of the warp gives, for all to read until the next but one such exchange: by then all have read.
+inline word given[2][1024];
+inline unsigned char turn[1024];
+inline const word* exchange(word x) {
   unsigned me = threadIdx.x;
-  exchange[me] = x;
+  word* all = given[turn[me] ^= 1];
+  all[me] = x;
   meet_warp();
-  word y = exchange[me ^ mask];
-  meet_warp();
-  return y;
+  return all + me / 32 * 32;
 }
+inline void forget_exchanges() { memset(turn, 0, sizeof turn); }
+inline word shuffle(word x, int mask) { return exchange(x)[threadIdx.x % 32 ^ mask]; }
 inline float shuffle(float x, int mask) { return __uint_as_float(shuffle(__float_as_uint(x), mask)); }
 
 inline word operands[1024][6];
@@ -234,28 +249,18 @@ inline void load_transposed(word (&x)[4], const void* shared) {
   }
   meet_warp();
 }
-inline word from_lane(word x, int lane) {
-  unsigned me = threadIdx.x;
-  exchange[me] = x;
-  meet_warp();
-  word y = exchange[me / 32 * 32 + lane % 32];
-  meet_warp();
-  return y;
-}
+inline word from_lane(word x, int lane) { return exchange(x)[lane % 32]; }
 inline float from_lane(float x, int lane) { return __uint_as_float(from_lane(__float_as_uint(x), lane)); }
 inline word votes(bool x) {
+  const word* given = exchange(x);
   word all = 0;
-  for (int lane = 0; lane < 32; lane++) all |= from_lane((word)x, lane) << lane;
+  for (int lane = 0; lane < 32; lane++) all |= given[lane] << lane;
   return all;
 }
 inline word lowest(word x) {
-  unsigned warp = threadIdx.x / 32 * 32;
-  exchange[threadIdx.x] = x;
-  meet_warp();
-  word least = x;
-  for (int lane = 0; lane < 32; lane++) least = min(least, exchange[warp + lane]);
-  meet_warp();
-  return least;
+  const word* given = exchange(x);
+  for (int lane = 0; lane < 32; lane++) x = min(x, given[lane]);
+  return x;
 }
 inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 contracts nothing if not asked to
 inline int __popc(word x) { return __builtin_popcount(x); }
@@ -317,9 +322,7 @@ inline void wait_for_block(Signal* signal, int odd) {
       memcpy(published + ((char*)block.to - emulated_shared), block.from, block.bytes);
       ++*signal;
     } else {
-      unsigned me = emulator.now;
-      swapcontext(&emulator.threads[me], &emulator.scheduler);
-      threadIdx.x = me;
+      give_way();
     }
   }
 }

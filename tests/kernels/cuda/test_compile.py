@@ -8,10 +8,12 @@ import torch
 from georoutenet.kernels import adam, encoder
 from georoutenet.kernels.cuda.compile import DTYPES, Kernel, parameters, read_source
 from georoutenet.kernels.cuda.part_sums import SUM
+from georoutenet.search.gpu import engine
 
 
 def test_every_kernel_is_declared_in_its_source() -> None:
     kernels = [*encoder.kernels(hopper=True), *encoder.kernels(hopper=False), adam.NORM, adam.UPDATE]
+    kernels += [engine.LISTS, *engine.SEARCH.values()]
     structures = set()
     for kernel in kernels:
         declared = parameters(kernel)

@@ -47,17 +47,22 @@ class Kernel:
     file: str
     name: str
     warps: int  # of a block; the source knows them as NAME_WARPS, and leaves the other kernels out
-    shared: int  # bytes of shared memory a block
+    shared: int  # bytes of shared memory a block, at most
     wgmma: bool = False  # built for Hopper: warps, a multiple of 4, multiply in groups of four
 
-    def __call__(self, *arguments: Tensor | int, blocks: int | None = None) -> None:
-        """Launch on the current stream: one block for each multiprocessor, if not told otherwise."""
+    def __call__(
+        self, *arguments: Tensor | int, blocks: int | None = None, shared: int | None = None
+    ) -> None:
+        """Launch on the current stream: one block for each multiprocessor, if not told otherwise, with that
+        much shared memory."""
         device = _device(arguments)
         _enter(device)
         self.check(arguments)
         launch = _compile(self, device)
         count = self.count(arguments) if blocks is None else blocks
-        launch((count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared)
+        launch(
+            (count, 1, 1), (32 * self.warps, 1, 1), list(arguments), self.shared if shared is None else shared
+        )
 
     def count(self, arguments: Sequence[Tensor | int]) -> int:
         """The number of blocks that run at a time."""
@@ -110,11 +115,14 @@ def _device(arguments: Sequence[Tensor | int]) -> torch.device:
 
 
 def read_source(file: str) -> str:
-    """A source with what it stands on."""
+    """A source with what it stands on: what all do, and what it includes."""
     folder = files("georoutenet.kernels.cuda").joinpath("source")
-    return "".join(
-        folder.joinpath(name).read_text(encoding="utf-8") for name in ("warp.cuh", "tiles.cuh", file)
-    )
+
+    def read(name: str) -> str:
+        text = folder.joinpath(name).read_text(encoding="utf-8")
+        return re.sub(r'#include "(\w+\.cuh)"\n', lambda included: read(included[1]), text)
+
+    return "".join(read(name) for name in ("warp.cuh", "tiles.cuh", file))
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Local search on a GPU: many instances at a time."""

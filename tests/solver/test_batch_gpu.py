@@ -1,0 +1,156 @@
+"""``solve_batch`` on a GPU, emulated: chunks, limits, what falls back to the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emulated import emulate
+
+import georoutenet as grn
+from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import is_permutation, tour_length
+from georoutenet.search.gpu import engine
+from georoutenet.search.path import Ends
+from georoutenet.solver import batch_gpu
+from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
+from tests.solver.solved import VARIANTS
+
+CPU = torch.device("cpu")
+POINTS = np.random.default_rng(1).random((5, 12, 2)) * 100
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The CPU is taken for a GPU; how many instances each search had."""
+    emulate(monkeypatch)
+    monkeypatch.setattr(batch_gpu, "gpu_for", lambda *_: CPU)
+    monkeypatch.setattr(batch_gpu, "walks_to_fill", lambda *_: 1)
+    sizes: list[int] = []
+
+    def count(points: torch.Tensor, *arguments: Any, **options: Any) -> engine.Found:
+        sizes.append(len(points))
+        return engine.improve_batch(points, *arguments, **options)
+
+    monkeypatch.setattr(batch_gpu, "improve_batch", count)
+    return sizes
+
+
+def check(tours: Any, lengths: Any, options: dict[str, Any]) -> None:
+    for cities, tour, length in zip(POINTS, np.asarray(tours), np.asarray(lengths), strict=True):
+        assert is_permutation(tour, 12)
+        assert Ends(12, **options).fits(tour)
+        exact = tour_length(Instance(cities), tour, closed=options.get("closed", True))
+        assert length == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_the_tours_are_as_short_as_the_cpus(gpu: list[int], options: dict[str, Any]) -> None:
+    tours, lengths = grn.solve_batch(POINTS, device="cuda", stop=MaxIterations(30), **options)
+    assert isinstance(tours, np.ndarray)
+    assert (tours.dtype, lengths.dtype) == (np.int64, np.float64)
+    check(tours, lengths, options)
+    exact = grn.solve_batch(POINTS, device="cpu", tours=False, **options)
+    assert lengths.tolist() == pytest.approx(exact.tolist(), rel=1e-9)
+    assert gpu == [5]
+
+
+def test_tensors_and_lengths_alone(gpu: list[int]) -> None:
+    given = torch.from_numpy(POINTS).float()
+    tours, lengths = grn.solve_batch(given, device="cuda", stop=MaxIterations(5))
+    assert (tours.dtype, lengths.dtype, tours.device) == (torch.int64, torch.float64, CPU)
+    alone = grn.solve_batch(given, device="cuda", stop=MaxIterations(5), tours=False)
+    assert torch.equal(alone, lengths)
+
+
+def test_too_little_memory_halves_the_chunk(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    search = batch_gpu.improve_batch
+
+    def greedy(points: torch.Tensor, *arguments: Any, **options: Any) -> engine.Found:
+        if len(points) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return search(points, *arguments, **options)
+
+    seen: list[int] = []
+    whole, _ = grn.solve_batch(POINTS, device="cuda", stop=MaxIterations(5))
+    gpu.clear()
+    monkeypatch.setattr(batch_gpu, "improve_batch", greedy)
+    halved, _ = grn.solve_batch(
+        POINTS, device="cuda", stop=MaxIterations(5), progress=lambda _, step: seen.append(step.iterations)
+    )
+    np.testing.assert_array_equal(halved, whole)
+    assert gpu == [2, 2, 1]
+    assert seen == [2, 4, 5]
+    monkeypatch.setattr(batch_gpu, "improve_batch", lambda *_, **__: greedy(torch.zeros(3, 1)))
+    with pytest.raises(torch.OutOfMemoryError):
+        grn.solve_batch(POINTS, device="cuda")
+
+
+def test_without_time(gpu: list[int]) -> None:
+    with pytest.warns(GeoRouteNetWarning, match="time ended before 5 of 5 instances were searched"):
+        tours, lengths = grn.solve_batch(POINTS, device="cuda", max_seconds=0)
+    check(tours, lengths, {})
+    assert gpu == []
+
+
+def test_the_network_makes_first_tours(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("georoutenet.solver.batch.gpu_possible", lambda name: True)
+    first, stop = list[torch.Tensor](), MaxIterations(0)
+    search = batch_gpu.improve_batch
+    monkeypatch.setattr(
+        batch_gpu,
+        "improve_batch",
+        lambda *given, **options: first.append(given[1]) or search(*given, **options),
+    )
+    for options in VARIANTS[::3]:
+        tours, lengths = grn.solve_batch(POINTS, decoder="greedy-views-1", stop=stop, **options)
+        check(tours, lengths, options)
+        decoded = [
+            grn.solve(cities, decoder="greedy-views-1", improve=False, **options).tour for cities in POINTS
+        ]
+        np.testing.assert_array_equal(first.pop(), decoded)
+    assert gpu == [5, 5, 5]
+
+
+def test_limits() -> None:
+    assert batch_gpu.limits(MaxIterations(7)) == (7, float("inf"))
+    assert batch_gpu.limits(AnyOf(MaxTime(1), NoImprovement(3), MaxIterations(9))) == (9, 3)
+    assert batch_gpu.limits(NoImprovement(3)) == (float("inf"), 3)
+
+
+def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device("cuda", 0))
+    monkeypatch.setattr(engine, "compile_all", lambda *_: "RuntimeError: no compiler")
+    engine.compiles.cache_clear()
+    plain, ends = DistanceRule.EUCLIDEAN, Ends(9)
+    with pytest.warns(
+        GeoRouteNetWarning, match=r"cannot be compiled .*; the CPU searches .RuntimeError: no comp"
+    ):
+        assert batch_gpu.gpu_for("cuda", 9, plain, ends) is None
+    assert batch_gpu.gpu_for("cuda", 9, plain, ends) is None  # said once
+    with pytest.warns(GeoRouteNetWarning, match="the GPU measures by .*, got ATT; the CPU searches"):
+        assert batch_gpu.gpu_for("cuda", 9, DistanceRule.ATT, ends) is None
+    with pytest.warns(GeoRouteNetWarning, match="5 to 1,024 cities, got 2,000; the CPU searches"):
+        assert batch_gpu.gpu_for("cuda", 2000, plain, Ends(2000)) is None
+    assert batch_gpu.gpu_for("auto", 2000, plain, Ends(2000)) is None
+    assert batch_gpu.gpu_for("cuda", 4, plain, Ends(4)) is None
+    monkeypatch.setattr(engine, "compile_all", lambda *_: "")
+    engine.compiles.cache_clear()
+    assert batch_gpu.gpu_for("auto", 9, plain, ends) == torch.device("cuda", 0)
+    engine.compiles.cache_clear()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [5, 12, 50, 100, 300, 1000])
+def test_on_the_device(n: int) -> None:
+    points = torch.rand(200, n, 2, generator=torch.Generator().manual_seed(n)).cuda()
+    tours, lengths = grn.solve_batch(points, device="cuda", stop=MaxIterations(200))
+    again, _ = grn.solve_batch(points, device="cuda", stop=MaxIterations(200))
+    assert tours.is_cuda
+    assert torch.equal(tours, again)
+    assert torch.equal(tours.sort(dim=1).values, torch.arange(n, device="cuda").expand(200, n))
+    few = grn.solve_batch(points[:20].cpu(), device="cpu", tours=False, max_seconds=5)
+    assert float((lengths[:20].cpu() / few).mean()) < 1.03
