@@ -138,3 +138,28 @@ def merge_all(tours, edges, best, own, room, passes):
         if total == before:
             break
     return total
+
+
+@njit(**PLAIN)
+def merge_from(tours, edges, bases, best, own, room, passes):
+    """Let each of the first ``bases`` of ``tours (M, n)`` take the better parts of all, then merge these.
+
+    The result is in ``best``, its edges' lengths in the first row of ``own (5, n)``; the bases become what
+    they grew to. Which part fits depends on what is there already, so tours that begin apart end apart.
+    """
+    n, shortest, least = len(best), 0, 0.0
+    for k in range(bases + 1):
+        final = k == bases
+        place_of = shortest if final else k
+        for place in range(n):
+            best[place] = tours[place_of, place]
+            own[0, place] = edges[place_of, place]
+        merge_all(tours[:bases] if final else tours, edges, best, own, room, passes)
+        length = 0.0
+        for place in range(n):
+            length += own[0, place]
+            if not final:
+                tours[k, place] = best[place]
+                edges[k, place] = own[0, place]
+        if k == 0 or length < least:
+            shortest, least = k, length

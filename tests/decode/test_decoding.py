@@ -42,7 +42,7 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
         (Decoding(), "greedy"),
         (Decoding("beam"), "beam-1000"),
         (Decoding("sample", width=64, views=3), "sample-64-views-3"),
-        (RECOMMENDED, "beam-1000-views-8-dominance-length-60"),
+        (RECOMMENDED, "beam-1000-views-8-dominance-length-60-merge"),
         (
             Decoding("beam", views=32, finalists=8, dominance=True, length_weight=0.25),
             "beam-1000-views-32-finalists-8-dominance-length-0.25",
@@ -88,7 +88,7 @@ def test_what_is_printed_is_read_back(
 
 
 def test_words_are_those_of_the_tables() -> None:
-    assert RECOMMENDED.decoder_words == ["Beam-1000", "8 views", "dominance", "length 60"]
+    assert RECOMMENDED.decoder_words == ["Beam-1000", "8 views", "dominance", "length 60", "merged"]
     assert Decoding(candidates=16, precision="bfloat16").scores_words == ["16 candidates", "bfloat16"]
     assert Decoding(views=2).decoder_words == ["Greedy", "2 views"]
 

@@ -63,10 +63,15 @@ def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str)
 @pytest.mark.parametrize(
     ("n", "options", "expected"),
     [
-        (50, {}, "beam-1000-views-4-dominance-length-60"),
-        (200, {}, "beam-1000-dominance-length-60"),
-        (200, {"improve": False}, "beam-1000-views-2-dominance-length-60"),
+        (50, {}, "beam-1000-views-4-dominance-length-60-merge"),
+        (200, {}, "beam-1000-dominance-length-60-merge"),
+        (200, {"improve": False}, "beam-1000-views-2-dominance-length-60-merge"),
         (301, {}, "greedy-candidates-16"),
+        (301, {"improve": False}, "beam-1000-views-8-dominance-length-120-merge-candidates-32"),
+        (301, {"improve": False, "views": 2}, "beam-1000-views-2-dominance-length-120-merge-candidates-32"),
+        (1000, {"improve": False, "beam_width": 64}, "beam-64-views-8-dominance-length-120-merge-candidates-32"),
+        (1001, {"improve": False}, "greedy-candidates-16"),
+        (301, {"improve": False, "decoder": "greedy"}, "greedy-candidates-16"),
         (50, {"decoder": "beam"}, "beam-1000-views-4"),
         (50, {"decoder": "beam", "improve": False}, "beam-1000"),
         (301, {"decoder": "beam"}, "beam-1000"),

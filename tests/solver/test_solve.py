@@ -28,7 +28,7 @@ def test_one_call_solves_an_instance(tmp_path: Path) -> None:
     result = grn.solve(np.random.default_rng(0).random((50, 2)), first="network")
     check(result)
     assert set(result.timings) - {"compile"} == {"load", "network", "decode", "improve", "total"}
-    assert result.method == "georoutenet, beam-1000-views-4-dominance-length-60"
+    assert result.method == "georoutenet, beam-1000-views-4-dominance-length-60-merge"
     assert [note for note in result.notes if "compiling" not in note] == []
     assert 0.95 * result.length < result.lower_bound <= result.length
     assert result.gap_bound == pytest.approx(100 * (result.length / result.lower_bound - 1))

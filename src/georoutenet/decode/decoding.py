@@ -158,5 +158,5 @@ _LABEL = re.compile(
     r"(?P<decoder>[a-z]+)(?:-(?P<width>\d+))?" + "".join(_pattern(each) for each in fields(Decoding)[2:])
 )
 
-RECOMMENDED = Decoding("beam", width=1000, views=8, dominance=True, length_weight=60.0)
+RECOMMENDED = Decoding("beam", width=1000, views=8, dominance=True, length_weight=60.0, merge=True)
 """For a good tour, chosen on val50 and diag100: see ``docs/decoding.md``."""

@@ -19,13 +19,15 @@ PASSES = 3
 """Times that all tours are offered to the merged one, at most: a part that was taken may let others in."""
 
 
-def merge_tours(tours: Tensor, costs: Costs, *, start: City = None, end: City = None) -> Tensor:
-    """``tours (B, M, n)``, the cheapest first, merged into one of each instance: ``(B, 1, n)``.
+def merge_tours(
+    tours: Tensor, costs: Costs, *, bases: int = 1, start: City = None, end: City = None
+) -> Tensor:
+    """``tours (B, M, n)`` merged into one of each instance: ``(B, 1, n)``.
 
-    No longer than the cheapest, with the same fixed ends. An open path is closed by one more city, which is
-    at no distance from any other.
+    It is no longer than any of the first ``bases`` tours, into each of which all others are merged, and has
+    the same fixed ends. An open path is closed by one more city, which is at no distance from any other.
     """
-    from georoutenet.crossover import ROOM, merge_all
+    from georoutenet.crossover import ROOM, merge_from
 
     batch, count, n = tours.shape
     if count == 1 or n < 4:
@@ -44,9 +46,8 @@ def merge_tours(tours: Tensor, costs: Costs, *, start: City = None, end: City = 
             if not costs.closed:
                 edges[:, -1] = 0.0
                 edges = np.concatenate([edges, np.zeros((count, 1))], axis=1)
-            best = order[b, 0].copy()
-            own[0] = edges[0]
-            merge_all(order[b], edges, best, own, room, PASSES)
+            best = np.empty(size, np.int32)
+            merge_from(order[b], edges, min(bases, count), best, own, room, PASSES)
             merged[b, 0] = _opened(best, n, int(firsts[b]), int(lasts[b]))
 
     in_ranges(batch, work)

@@ -29,7 +29,7 @@ from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import Instance, fill_square
 
 MERGED = 32
-"""Tours of each view, the cheapest of its beams or samples, that are merged."""
+"""Tours of each view that are merged at most, the cheapest of its beams or samples; one per ten cities."""
 
 ScoreFunction = Callable[[Tensor], Scores]
 """Coordinates ``(V, n, 2)`` float32 in the unit square -> scores of ``V`` instances: a policy, for one."""
@@ -133,9 +133,9 @@ def decode_views(
     """
     decoding = decoding if isinstance(decoding, Decoding) else Decoding.parse(decoding)
     keep, batch = whole("keep", keep), whole("batch", batch)
-    each = max(keep, MERGED) if decoding.merge else keep  # tours of a view
     costs = _costs(problems, closed, torch.device(device))
-    count, views = len(costs.coordinates), decoding.views
+    (count, n), views = costs.coordinates.shape[:2], decoding.views
+    each = max(keep, min(MERGED, -(-n // 10))) if decoding.merge else keep  # tours of a view
     if inputs is not None and views > 1:
         raise InputError(f"inputs take the place of a single view; {views} views are asked for")
     matrices = view_matrices(views, seed).to(costs.coordinates.device)
@@ -204,8 +204,9 @@ def decode_views(
         complete, interrupted = False, isinstance(error, KeyboardInterrupt)
     parts = [part for _, part in done]
     if decoding.merge:
-        every = _best(parts, sum(part.tours.shape[1] for part in parts))
-        merged = merge_tours(every.tours, costs, start=start, end=end)
+        leaders = [part.tours.unflatten(1, (views, -1))[:, :, 0] for views, part in done]
+        every = torch.cat([*leaders, *(part.tours for part in parts)], dim=1)
+        merged = merge_tours(every, costs, bases=offset, start=start, end=end)
         parts = [Decoded(part.tours, None, part.lengths) for part in parts]
         parts.insert(0, Decoded(merged, None, costs.lengths(merged)))
     best = _best(parts, keep)

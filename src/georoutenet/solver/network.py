@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 DENSE = 300
 """Up to this many cities every pair is scored and the default decoder is a beam; above, candidate lists."""
 CANDIDATES = 16
-"""Length of the candidate lists of sparse scores."""
+"""Length of the candidate lists of sparse scores, unless a beam goes over them."""
+OVER_CANDIDATES = replace(RECOMMENDED, length_weight=120.0, candidates=32)
+"""What is recommended over candidate lists: edges are shorter, so lengths weigh more."""
 WIDTH_OF_SPARSE = 16
 """Default number of samples over candidate lists."""
 NETWORK = 1_000
@@ -44,35 +46,38 @@ PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
 PAIRS_ALONE = 10_000
 """Up to so many pairs a call runs on one thread. Two are a quarter faster while both cores are free, and
 several times slower when one is not: they wait for each other a few hundred times."""
-SECONDS = {"call": 0.01, "pair": 5.5e-6, "city": 2.5e-4}
+SECONDS = {"call": 0.01, "pair": 5.5e-6, "city": 2.5e-4, "beams": 2.5e-4}
 """What scoring and decoding one view takes on a CPU core: for each call, and for each pair of dense scores or
-each city of sparse ones. Measured from 20 to 3,000 cities; a GPU is faster."""
+each city of sparse ones, more with beams. Measured from 20 to 3,000 cities; a GPU is faster."""
 
 
 def choose_decoding(n: int, options: SolveOptions, device: str = "cpu") -> Decoding:
     """What the caller asked for, the rest filled in for ``n`` cities.
 
-    The default for small instances is what docs/decoding.md recommends: views, 1,000 beams in all, dominance;
-    fewer views where local search follows. ``decoder="beam"`` is the paper's plain beam.
+    The default is what docs/decoding.md recommends: views, 1,000 beams in all, dominance, tours merged; to
+    300 cities over all pairs, with fewer views where local search follows, and to 1,000 without local search
+    over candidate lists. ``decoder="beam"`` is the paper's plain beam.
     """
     asked = options.decoding
     if asked is not None:
         sparse = n > DENSE and asked.decoder != "beam" and asked.candidates is None
         return replace(asked, candidates=CANDIDATES) if sparse else asked
-    decoder = str(options.decoder or ("beam" if n <= DENSE else "greedy"))
-    dense = n <= DENSE or decoder == "beam"
+    beam = n <= DENSE or (n <= NETWORK and not options.improve)
+    decoder = str(options.decoder or ("beam" if beam else "greedy"))
+    recommended = options.decoder is None and decoder == "beam"
+    dense = n <= DENSE or (decoder == "beam" and not recommended)
     views = options.views
     if views is None:
         pairs = _by_kind(PAIRS_IN_VIEWS, device)
         most, pairs = (4, pairs) if options.improve else (8, 2 * pairs)
         several = dense and (options.improve or options.decoder is None)
-        views = max(1, min(most, pairs // n**2)) if several else 1
-    recommended = options.decoder is None and decoder == "beam"
+        views = max(1, min(most, pairs // n**2)) if several else RECOMMENDED.views if recommended else 1
+    narrow = not dense and not recommended
     return replace(
-        RECOMMENDED if recommended else Decoding(decoder),
-        width=options.beam_width or (RECOMMENDED.width if dense else WIDTH_OF_SPARSE),
+        (RECOMMENDED if dense else OVER_CANDIDATES) if recommended else Decoding(decoder),
+        width=options.beam_width or (WIDTH_OF_SPARSE if narrow else RECOMMENDED.width),
         views=views,
-        candidates=None if dense else CANDIDATES,
+        candidates=None if dense else OVER_CANDIDATES.candidates if recommended else CANDIDATES,
     )
 
 
@@ -82,8 +87,9 @@ def _by_kind(table: dict[str, int], device: str) -> int:
 
 def seconds_per_view(n: int, decoding: Decoding) -> float:
     """What one view of one instance is estimated to take; never what earlier calls took."""
-    size = SECONDS["pair"] * n**2 if decoding.candidates is None else SECONDS["city"] * n
-    return SECONDS["call"] + size
+    if decoding.candidates is None:
+        return SECONDS["call"] + SECONDS["pair"] * n**2
+    return SECONDS["call"] + n * (SECONDS["city"] + SECONDS["beams"] * (decoding.decoder == "beam"))
 
 
 def views_per_call(n: int, decoding: Decoding, device: str) -> int:
