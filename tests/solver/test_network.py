@@ -69,7 +69,11 @@ def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str)
         (301, {}, "greedy-candidates-16"),
         (301, {"improve": False}, "beam-1000-views-8-dominance-length-120-merge-candidates-32"),
         (301, {"improve": False, "views": 2}, "beam-1000-views-2-dominance-length-120-merge-candidates-32"),
-        (1000, {"improve": False, "beam_width": 64}, "beam-64-views-8-dominance-length-120-merge-candidates-32"),
+        (
+            1000,
+            {"improve": False, "beam_width": 64},
+            "beam-64-views-8-dominance-length-120-merge-candidates-32",
+        ),
         (1001, {"improve": False}, "greedy-candidates-16"),
         (301, {"improve": False, "decoder": "greedy"}, "greedy-candidates-16"),
         (50, {"decoder": "beam"}, "beam-1000-views-4"),
