@@ -97,6 +97,7 @@ def test_errors_are_rows(tmp_path: Path, here: None) -> None:
         assert [tour is None for tour in found["tour"]] == [True, False, True, True, True, False]
         assert [length is None for length in found["length"]] == [True, False, True, True, True, False]
         assert found["n"] == [0, *(len(one) for one in cities[1:])]
+        assert grn.solve_bulk(tmp_path / "in.parquet", out, shard_rows=4, format=format).errors == 4
         manifest = read_manifest(out)
         assert [entry["errors"] for entry in manifest["shards"].values()] == [3, 1]
 

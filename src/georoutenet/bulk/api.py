@@ -17,7 +17,7 @@ from georoutenet.bulk.inputs import find_input
 from georoutenet.bulk.local import count_gpus, run_local
 from georoutenet.bulk.manifest import Manifest, fingerprint, made_of
 from georoutenet.bulk.settings import bounded_by_time, to_json
-from georoutenet.bulk.shards import FORMATS, Job, Report
+from georoutenet.bulk.shards import FORMATS, Job, Report, count_errors
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError, whole
 from georoutenet.io.atomic import sweep
 from georoutenet.io.folder_lock import FolderLock
@@ -41,7 +41,7 @@ class BulkResult:
     solved_now: int
     """Instances that this call solved; the others were there."""
     errors: int
-    """Rows of this call that have an error in place of a tour."""
+    """Rows of all shards in the folder that have an error in place of a tour."""
     seconds: float
     """Of solving, from the first worker's start."""
     failed: dict[int, str] = field(default_factory=dict)
@@ -191,7 +191,9 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
     folder = Path(job.out)
     with _held(folder):
         manifest.open()
-        missing = [shard for shard in range(job.shards) if not job.is_done(shard)]
+        there = [job.is_done(shard) for shard in range(job.shards)]
+        missing = [shard for shard, is_done in enumerate(there) if not is_done]
+        before = sum(count_errors(job.path(shard)) for shard, is_done in enumerate(there) if is_done)
         left = sum(stop - first for first, stop in map(job.rows, missing))
         done = job.input.instances - left
         started = datetime.now(UTC).isoformat(" ", "seconds")
@@ -232,7 +234,7 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
         seconds = time.perf_counter() - began
         entry.update(instances=solved, errors=errors, seconds=round(seconds, 3))
         manifest.write()
-        return BulkResult(folder, job.input.instances, job.shards, solved, errors, seconds, failed)
+        return BulkResult(folder, job.input.instances, job.shards, solved, before + errors, seconds, failed)
 
 
 def _engine(plan: Plan, missing: list[int]) -> Iterator[Step]:

@@ -206,6 +206,17 @@ def read_footer(path: Path) -> str | None:
         return None
 
 
+def count_errors(path: Path) -> int:
+    """Rows of a shard that have an error: by the counts in the footer where there is one."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return int(np.count_nonzero(arrays["error"] != ""))
+    about = pyarrow("Parquet").parquet.read_metadata(path)
+    last = about.num_columns - 1  # the column error
+    groups = [about.row_group(k) for k in range(about.num_row_groups)]
+    return sum(group.num_rows - group.column(last).statistics.null_count for group in groups)
+
+
 def read_shard(path: str | Path) -> dict[str, list[Any]]:
     """The columns of a shard of either format, as lists; None where there is no value."""
     path = Path(path)

@@ -107,15 +107,19 @@ def bulk(
     for shard, error in result.failed.items():
         complain(f"{plan.job.path(shard).name}: {error}")
     speed = f", {result.solved_now / result.seconds:,.1f} instances/s" if result.solved_now else ""
-    missing = f", {len(result.failed):,} shards missing" if result.failed else ""
+    missing = f", {_counted(len(result.failed), 'shard')} missing" if result.failed else ""
     say(
-        f"{result.instances:,} instances in {result.shards:,} shards in {out}: "
+        f"{_counted(result.instances, 'instance')} in {_counted(result.shards, 'shard')} in {out}: "
         f"{result.solved_now:,} solved now in {result.seconds:,.1f} s{speed}{missing}"
     )
     if result.errors:
-        say(f"{result.errors:,} rows could not be solved: see the column error", err=True)
+        say(f"{_counted(result.errors, 'row')} could not be solved: see the column error", err=True)
     if result.errors or result.failed:
         raise typer.Exit(1)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 class _Bar:
@@ -159,14 +163,17 @@ def _describe(plan: Plan) -> None:
     from georoutenet.train.log import duration
 
     job, found = plan.job, plan.job.input
-    files = "1 file" if len(found.names) == 1 else f"{len(found.names):,} files"
+    files, instances = _counted(len(found.names), "file"), _counted(found.instances, "instance")
     cities = "" if found.cities is None else f", {found.cities:,} cities"
-    say(f"input    {found.kind}, {files}, {found.bytes:,} bytes, {found.instances:,} instances{cities}")
+    say(f"input    {found.kind}, {files}, {found.bytes:,} bytes, {instances}{cities}")
     for line in found.schema:
         say(f"         {line}")
     if found.columns.id is None:
         say("         no column of ids: rows are numbered from 0")
-    say(f"output   {job.shards:,} shards of {job.shard_rows:,} instances, {job.format}, in {job.out}")
+    say(
+        f"output   {_counted(job.shards, 'shard')} of {_counted(job.shard_rows, 'instance')}, "
+        f"{job.format}, in {job.out}"
+    )
     if not plan.repeats:
         say(f"         a second run gives other bytes: {plan.manifest.about['why not']}")
     sample = estimate(plan)
@@ -176,5 +183,5 @@ def _describe(plan: Plan) -> None:
         f"sample   {sample.rows} instances of {sample.least} to {sample.most} cities, "
         f"{sample.errors} with errors"
     )
-    workers = f"{sample.workers} worker{'s' * (sample.workers > 1)}"
+    workers = _counted(sample.workers, "worker")
     say(f"time     about {duration(sample.seconds)} with {workers}, {sample.per_second:,.1f} instances/s")
