@@ -456,8 +456,11 @@ def test_no_instances(tmp_path: Path, here: None) -> None:
 
 
 def test_rows_of_a_shard_where_nothing_is_said() -> None:
-    rows = {count: api._shard_rows(count) for count in (0, 1, 2_000, 64_000, 10**6, 10**7, 10**9, 10**10)}
+    rows = {
+        count: api._shard_rows(count, "cpu") for count in (0, 1, 2_000, 64_000, 10**6, 10**7, 10**9, 10**10)
+    }
     assert list(rows.values()) == [20, 20, 32, 1000, 1000, 1000, 100_000, 100_000]
+    assert [api._shard_rows(count, "cuda") for count in (1, 10**5, 10**6)] == [1000, 6250, 50_000]
 
 
 def test_names_of_many_shards_sort_as_numbers(tmp_path: Path, source: Path) -> None:

@@ -11,6 +11,7 @@ from made import random_cities, solved, wide
 
 from georoutenet.bulk import BulkSolver
 from georoutenet.errors import InputError
+from georoutenet.solver.batch import solve_batch
 
 CITIES = random_cities(5, least=4)
 COLUMNS = ["id", "n", "tour", "length", "method", "error"]
@@ -76,6 +77,27 @@ def test_errors_have_no_tour() -> None:
     assert found["tour"][1] is None
     assert found["error"][0] is None
     assert "coordinates must be finite" in found["error"][1]
+
+
+def test_sizes_together_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many of one size in one call of ``solve_batch``; here its CPU form gives the same tours."""
+    cities = random_cities(60, least=1, most=7)
+    called = []
+
+    def counted(given: Any, **options: Any) -> Any:
+        called.append(given.shape)
+        return solve_batch(given, **{**options, "device": "cpu"})
+
+    monkeypatch.setattr("georoutenet.bulk.solver.solve_batch", counted)
+    monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
+    found = BulkSolver(device="cuda", start=0)(wide(list(range(60)), cities))
+    assert found.column("tour").to_pylist() == solved(cities, start=0)[0]
+    expected = [(sum(len(one) == n for one in cities), n, 2) for n in (4, 5, 6, 7)]
+    assert sorted(called) == sorted(expected)
+    errors = BulkSolver(device="cuda", start=5)(wide([1, 2], [CITIES[0][:4], CITIES[0][:3]])).column("error")
+    assert all("start" in error for error in errors.to_pylist())
+    for options in ({"max_seconds": 1}, {"lower_bound": True}, {"improve": False}):
+        assert not BulkSolver(device="cuda", **options).by_size  # type: ignore[arg-type]
 
 
 def test_batches_that_are_refused() -> None:

@@ -132,7 +132,11 @@ def make_plan(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{out}: is a file; shards go into a folder")
     found = find_input(input, id_column)
-    shard_rows = _shard_rows(found.instances) if shard_rows is None else whole("shard_rows", shard_rows)
+    shard_rows = (
+        _shard_rows(found.instances, content["device"])
+        if shard_rows is None
+        else whole("shard_rows", shard_rows)
+    )
     parts = made_of(found, content, format=format, shard_rows=shard_rows, lower_bound=bool(lower_bound))
     job = Job(
         input=found,
@@ -163,9 +167,12 @@ def make_plan(
     return Plan(job, Manifest(job, parts, about), workers, engine, address, not timed)
 
 
-def _shard_rows(instances: int) -> int:
+def _shard_rows(instances: int, device: str) -> int:
     """Rows of a shard where nothing is said: 1,000, fewer where all workers would not have some, more where
-    there would be more than 10,000 files; at least 20 and at most 100,000."""
+    there would be more than 10,000 files; at least 20 and at most 100,000. On a GPU, which needs many of one
+    size at a time, 1,000 to 50,000, and no more than leave sixteen shards."""
+    if device == "cuda":
+        return max(1_000, min(50_000, -(-instances // 16)))
     few, many = -(-instances // 64), -(-instances // 10_000)
     return min(100_000, max(20, min(1_000, few), many))
 

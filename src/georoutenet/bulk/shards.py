@@ -17,7 +17,7 @@ from georoutenet.bulk.arrow import pyarrow
 from georoutenet.bulk.inputs import Input, Rows
 from georoutenet.bulk.rows import Row
 from georoutenet.bulk.settings import keywords
-from georoutenet.bulk.solver import BulkSolver, Solved, chunks, output_schema, to_table
+from georoutenet.bulk.solver import BulkSolver, Solved, output_schema, to_table
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 
@@ -99,7 +99,7 @@ def run_shard(
         nonlocal errors, by_clock
         numbered = job.input.columns.id is None
         read = rows.read(first, stop)
-        for chunk in chunks(read if numbered else _once(read)):
+        for chunk in solver.chunks(read if numbered else _once(read)):
             done = solver.solve(chunk)
             errors += sum(one.error is not None for one in done)
             by_clock += sum(one.by_clock for one in done)

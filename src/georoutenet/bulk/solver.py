@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Unpack
 
@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from georoutenet.bulk.arrow import find_columns, long_rows, pyarrow, wide_rows
 from georoutenet.bulk.rows import Id, Row
+from georoutenet.bulk.settings import bounded_by_time
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.problem.instance import Instance
 from georoutenet.solver.api import solve_all
-from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options
+from georoutenet.solver.batch import solve_batch
+from georoutenet.solver.options import SolveKeywords, read_options
 from georoutenet.solver.result import Result
 
-CHUNK = 256
-"""Rows that are solved at a time, at most. Where the network is asked they share its calls."""
-CHUNK_CITIES = 200_000
-"""Cities of such rows, together; a larger instance is solved alone."""
+CHUNK, CHUNK_CITIES = 256, 200_000
+"""Rows, and cities of all of them, that are solved at a time; a larger instance is solved alone. Where the
+network is asked, those of one size share its calls."""
+GPU_CHUNK, GPU_CHUNK_CITIES = 65_536, 8_000_000
+"""The same where a GPU searches, which needs many instances of one size at a time."""
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,18 @@ class Solved:
     """Whether the search was ended by the time that ``solve`` allows where nothing is said."""
 
 
-def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def chunks(rows: Iterable[Row], most: int = CHUNK, most_cities: int = CHUNK_CITIES) -> Iterator[list[Row]]:
     """Rows in the portions in which they are solved; these depend on the rows alone."""
     chunk: list[Row] = []
     cities = 0
     for row in rows:
-        if chunk and (len(chunk) == CHUNK or cities + row.n > CHUNK_CITIES):
+        if chunk and (len(chunk) == most or cities + row.n > most_cities):
             yield chunk
             chunk, cities = [], 0
         chunk.append(row)
         cities += row.n
     if chunk:
         yield chunk
-
-
-def solve_instances(
-    instances: Sequence[Instance], options: SolveOptions
-) -> Iterator[tuple[int, Result | GeoRouteNetError]]:
-    """Positions and results. All that the room asks of the solver."""
-    return solve_all(instances, options)
 
 
 class BulkSolver:
@@ -81,13 +76,22 @@ class BulkSolver:
         checked = read_options("BulkSolver", options)
         self.options = checked if "workers" in options else replace(checked, workers=1)
         self.id_column, self.lower_bound = id_column, lower_bound
+        # On a GPU arrays of one size are searched together, which gives no bounds and no clock to each.
+        gpu = checked.device.startswith("cuda") and checked.improve
+        self.by_size = gpu and not lower_bound and not bounded_by_time(checked)
+
+    def chunks(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
+        """Rows in portions for ``solve``."""
+        return chunks(rows, GPU_CHUNK, GPU_CHUNK_CITIES) if self.by_size else chunks(rows)
 
     def solve(self, rows: Sequence[Row]) -> list[Solved]:
         """The rows solved, in their order; those with an error pass through."""
         done = {k: Solved(row.id, row.n, error=row.error) for k, row in enumerate(rows) if row.error}
-        open_ = [k for k, row in enumerate(rows) if not row.error]
-        instances = [row.instance for row in rows if row.instance is not None]
-        for j, result in solve_instances(instances, self.options):
+        if self.by_size:
+            done |= self._solve_by_size(rows)
+        open_ = [k for k in range(len(rows)) if k not in done]
+        instances = [instance for k in open_ if (instance := rows[k].instance) is not None]
+        for j, result in solve_all(instances, self.options):
             k = open_[j]
             if isinstance(result, GeoRouteNetError):
                 done[k] = Solved(rows[k].id, rows[k].n, error=str(result))
@@ -104,6 +108,25 @@ class BulkSolver:
                 by_clock=self._by_clock(result),
             )
         return [done[k] for k in range(len(rows))]
+
+    def _solve_by_size(self, rows: Sequence[Row]) -> dict[int, Solved]:
+        """Rows with at least four cities on a map, by ``solve_batch``."""
+        sizes: dict[tuple[int, str], list[int]] = {}
+        for k, row in enumerate(rows):
+            if row.instance is not None and row.instance.matrix is None and row.n > 3:
+                sizes.setdefault((row.n, row.instance.rule.value), []).append(k)
+        keywords = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
+        done: dict[int, Solved] = {}
+        for (n, rule), positions in sizes.items():
+            cities = np.stack([_coordinates(rows[k]) for k in positions])
+            try:
+                tours, lengths = solve_batch(cities, rule=rule, **keywords)
+            except GeoRouteNetError as error:
+                done |= {k: Solved(rows[k].id, n, error=str(error)) for k in positions}
+                continue
+            for k, tour, length in zip(positions, tours.astype(np.int32), lengths.tolist(), strict=True):
+                done[k] = Solved(rows[k].id, n, tour=tour, length=length, method="batch")
+        return done
 
     def _by_clock(self, result: Result) -> bool:
         """Whether a search without a limit of the caller's took as long as such a search may."""
@@ -122,8 +145,13 @@ class BulkSolver:
             offsets = np.cumsum([0, *(len(each) for each in batches)]).tolist()
             each = (wide_rows(part, columns, at) for part, at in zip(batches, offsets, strict=False))
             rows = chain.from_iterable(each)
-        solved = [one for chunk in chunks(rows) for one in self.solve(chunk)]
+        solved = [one for chunk in self.chunks(rows) for one in self.solve(chunk)]
         return back(to_table(solved, text_ids=columns.text_ids, lower_bound=self.lower_bound))
+
+
+def _coordinates(row: Row) -> NDArray[np.float64]:
+    assert row.instance is not None
+    return row.instance.coordinates
 
 
 def output_schema(*, text_ids: bool, lower_bound: bool) -> Any:
