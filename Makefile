@@ -52,6 +52,7 @@ ray-run: $(STAMP)
 # Hostile inputs, seeded and counted: a minute for each kind of attack.
 torture: $(STAMP)
 	$(BIN)/python -m research.torture
+	$(BIN)/python -m research.abuse
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

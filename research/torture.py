@@ -265,6 +265,30 @@ def attack_solves(source: random.Random, folder: Path) -> Outcome:
     return "accepted"
 
 
+def attack_requests(source: random.Random, folder: Path) -> Outcome:
+    """Bodies of requests to the playground's service; ``research.abuse`` attacks a whole server."""
+    from georoutenet.web import messages
+    from georoutenet.web.limits import Limits
+    from research.abuse import fuzzed_body
+
+    body, limits = fuzzed_body(source), Limits(cities=50)
+    kind = source.randrange(4)
+    if kind == 0:
+        work = messages.read_work(body, limits)
+        assert work.instance.n <= limits.cities
+        assert (work.options.max_seconds or 0.0) <= limits.seconds
+    elif kind == 1:
+        messages.read_scored(body, limits)
+    elif kind == 2:
+        _, name = messages.exported(body, source.choice([*messages.EXPORTS, "exe"]), limits)
+        assert name.rpartition(".")[0] == safe_name(name.rpartition(".")[0])
+    else:
+        json.dumps(
+            messages.read_file(body, source.choice([*messages.FORMATS, "npy"]), limits), allow_nan=False
+        )
+    return "accepted"
+
+
 def attack_signals(source: random.Random, folder: Path) -> Outcome:
     """Ctrl-C at any time of the command ``solve``: a status, never a traceback."""
     path = folder / "attack.csv"
@@ -286,6 +310,7 @@ ATTACKS: dict[str, Callable[[random.Random, Path], Outcome]] = {
     "options": attack_options,
     "weights": attack_weights,
     "solves": attack_solves,
+    "requests": attack_requests,
     "signals": attack_signals,
 }
 

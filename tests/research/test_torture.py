@@ -16,6 +16,7 @@ COUNTS = {
     "options": 2000,
     "weights": 40,
     "solves": 60,
+    "requests": 1000,
     "signals": 2,
 }
 

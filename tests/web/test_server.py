@@ -34,7 +34,7 @@ def address_of(process: subprocess.Popen[str]) -> tuple[str, int]:
 
 @contextmanager
 def serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", "--no-warm-up", *options]
+    command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process, address_of(process)
@@ -50,7 +50,17 @@ def post(address: tuple[str, int], path: str, content: object) -> socket.socket:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_processes_share_the_limits_and_end_with_the_best_tours(number: signal.Signals) -> None:
-    limits = ("--searches", "1", "--queue", "0", "--max-seconds", str(LONG), "--processes", "2")
+    limits = (
+        "--no-warm-up",
+        "--searches",
+        "1",
+        "--queue",
+        "0",
+        "--max-seconds",
+        str(LONG),
+        "--processes",
+        "2",
+    )
     with serve(*limits) as (process, address):
         with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/healthz") as response:
             assert json.load(response)["version"] == georoutenet.__version__
@@ -65,6 +75,15 @@ def test_processes_share_the_limits_and_end_with_the_best_tours(number: signal.S
             assert b"event: done" in body
             assert b'"interrupted":true' in body
         assert process.wait(GIVE_UP) in (0, 130)
+
+
+def test_first_requests_at_once_do_not_disturb_one_another() -> None:
+    """Each of them, and the server itself, begins to load what all need."""
+    with serve("--searches", "4") as (_, address):
+        paths = ["/api/scores", "/api/solve", "/api/scores", "/api/solve"]
+        for connection in [post(address, path, cities(60)) for path in paths]:
+            with connection:
+                assert answer(connection)[0] == 200
 
 
 def test_a_port_in_use_and_limits_that_are_none_are_refused() -> None:

@@ -32,8 +32,11 @@ class EdgeProbabilities:
         n, k = self.neighbors.shape
         pairs = np.column_stack([np.repeat(np.arange(n), k), self.neighbors.ravel().astype(np.int64)])
         pairs.sort(axis=1)
-        keys, index = np.unique(pairs[:, 0] * n + pairs[:, 1], return_inverse=True)
-        sums = np.minimum(np.bincount(index, self.probabilities.ravel().astype(np.float64)), 1.0)
+        other = (
+            pairs[:, 0] != pairs[:, 1]
+        )  # where all else has no probability, a city may be its own neighbor
+        keys, index = np.unique((pairs[:, 0] * n + pairs[:, 1])[other], return_inverse=True)
+        sums = np.minimum(np.bincount(index, self.probabilities.ravel()[other].astype(np.float64)), 1.0)
         order = np.argsort(-sums, kind="stable")
         return np.column_stack(np.divmod(keys, n))[order], sums[order]
 

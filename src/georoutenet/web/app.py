@@ -21,9 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from georoutenet import __version__
-from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.io.files import format_route
-from georoutenet.io.names import safe_name
+from georoutenet.errors import GeoRouteNetError
 from georoutenet.io.packaged import packaged_weights
 from georoutenet.problem.generate import uniform
 from georoutenet.web import describe, messages
@@ -31,17 +29,10 @@ from georoutenet.web.examples import EXAMPLES
 from georoutenet.web.guard import LOG, Guard
 from georoutenet.web.limits import Limits
 from georoutenet.web.problems import FAILED, Problem, to_json
-from georoutenet.web.searches import Searches
+from georoutenet.web.searches import Searches, import_all
 from georoutenet.web.slots import Admission, Left
 
 STATIC = Path(__file__).parent / "static"
-EXPORTS = {
-    "tour": "text/plain",
-    "csv": "text/csv",
-    "geojson": "application/geo+json",
-    "gpx": "application/gpx+xml",
-    "json": "application/json",
-}
 SMALL = 64 << 10
 """Bytes of a body that is read at once: 1,000 cities."""
 DESCRIPTION = "Short tours through cities: a neural policy, a local search, and what the network thinks."
@@ -121,6 +112,7 @@ def create_app(service: Service, *, origins: tuple[str, ...] = (), warm: bool = 
 
 def load(limits: Limits | None = None) -> None:
     """Load, and where need be compile, everything that a first request would wait for."""
+    import_all()
     import torch
 
     from georoutenet.search.local_search import compile_kernels
@@ -207,13 +199,13 @@ def _add_work(app: FastAPI, service: Service) -> None:
         work = await read(messages.read_work, await _json_body(request), limits)
         return EventStream(searches, work)
 
-    @app.post("/api/export", openapi_extra=describe.export_body(tuple(EXPORTS)))
+    @app.post("/api/export", openapi_extra=describe.export_body(tuple(messages.EXPORTS)))
     async def export(request: Request) -> Response:
         """A tour as a file."""
         form = request.query_params.get("format", "")
-        text, name = await read(_exported, await _json_body(request), form, limits)
+        text, name = await read(messages.exported, await _json_body(request), form, limits)
         disposition = f"attachment; filename=\"tour.{form}\"; filename*=UTF-8''{quote(name, safe='')}"
-        return Response(text, media_type=EXPORTS[form], headers={"Content-Disposition": disposition})
+        return Response(text, media_type=messages.EXPORTS[form], headers={"Content-Disposition": disposition})
 
 
 class EventStream(Response):
@@ -260,20 +252,9 @@ async def _json_body(request: Request) -> bytes:
     return await request.body()
 
 
-def _exported(body: bytes, form: str, limits: Limits) -> tuple[str, str]:
-    """The text of a file and its name."""
-    if form not in EXPORTS:
-        raise InputError(f"unknown format {form[:40]!r}; allowed: {', '.join(EXPORTS)}")
-    content = messages.read_object(body, ("tour", "closed"), "export")
-    instance, closed = messages.read_given(content, limits), content.get("closed", True)
-    if not isinstance(closed, bool):
-        raise InputError(f"closed must be true or false, got {closed!r:.40}")
-    text = format_route(content.get("tour", []), instance, f".{form}", closed=closed)
-    return text, f"{safe_name(instance.name)}.{form}"
-
-
 @cache
 def _weights(_: bytes) -> list[dict[str, Any]]:
+    import_all()
     from georoutenet.policy.weights import read_card
 
     listed = []

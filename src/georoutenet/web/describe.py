@@ -107,11 +107,11 @@ EXAMPLE = """curl -H 'Content-Type: application/json' \\
 PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>GeoRouteNet: the service</title><link rel="stylesheet" href="/static/api.css"></head>
+<title>GeoRouteNet: the service</title><link rel="stylesheet" href="static/api.css"></head>
 <body><main>
 <h1>GeoRouteNet {version}: the service</h1>
-<p>Bodies and answers are JSON; <a href="/openapi.json">openapi.json</a> describes them for programs. Errors
-are problem details (RFC 9457). The page for people is <a href="/">the playground</a>.</p>
+<p>Bodies and answers are JSON; <a href="openapi.json">openapi.json</a> describes them for programs. Errors
+are problem details (RFC 9457). The page for people is <a href=".">the playground</a>.</p>
 <pre>{example}</pre>
 <h2>Limits of this server</h2>
 <dl>{limits}</dl>

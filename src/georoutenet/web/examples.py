@@ -1,4 +1,7 @@
-"""Instances to begin with: our own, made by seed, and what is known of their shortest tours."""
+"""Instances to begin with: our own, made by seed, and the lengths of their shortest tours.
+
+Those lengths are proven by ``research/references/prove.py``.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,12 @@ EXAMPLES = {
     example.name: example
     for example in (
         Example("us-capitals", "Capitals of the 48 contiguous states", 48, us_capitals, US_CAPITALS_KM),
-        _drawn("uniform", 50, 1, "50 random cities"),
-        _drawn("uniform", 200, 1, "200 random cities"),
-        _drawn("clustered", 200, 1, "200 cities in clusters"),
-        _drawn("grid", 150, 1, "150 holes to drill, on a lattice"),
-        _drawn("ring", 120, 1, "120 cities on a ring"),
-        _drawn("explosion", 300, 1, "300 cities around a crater"),
+        _drawn("uniform", 50, 1, "50 random cities", 5.783220523367535),
+        _drawn("uniform", 200, 1, "200 random cities", 10.459927250022433),
+        _drawn("clustered", 200, 1, "200 cities in clusters", 5.971157717013748),
+        _drawn("grid", 150, 1, "150 holes to drill, on a lattice", 10.346722781094954),
+        _drawn("ring", 120, 1, "120 cities on a ring", 5.385406800453731),
+        _drawn("explosion", 300, 1, "300 cities around a crater", 11.39317724072974),
         Example("random-1000", "1,000 random cities", 1_000, _unproven),
     )
 }

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from georoutenet.decode.decoding import Decoding
 from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.io.files import parse_instance
+from georoutenet.io.files import format_route, parse_instance
+from georoutenet.io.names import safe_name
 from georoutenet.io.packaged import packaged_weights
 from georoutenet.io.strict_json import parse_json
 from georoutenet.problem.instance import Instance
@@ -26,6 +27,13 @@ OWN = ("stop", "progress", "device")
 """Options of ``solve`` that are not a client's to choose."""
 OPTIONS = tuple(each.name for each in fields(SolveOptions) if each.name not in OWN)
 FORMATS = ("tsp", "csv", "tsv", "txt", "json", "geojson")
+EXPORTS = {
+    "tour": "text/plain",
+    "csv": "text/csv",
+    "geojson": "application/geo+json",
+    "gpx": "application/gpx+xml",
+    "json": "application/json",
+}
 LONGEST_NAME = 200
 _one_at_a_time = threading.Lock()
 """Warnings are caught for the whole process."""
@@ -40,8 +48,18 @@ class Work:
     initial_tour: Any = None
 
 
-def read_object(body: bytes, allowed: tuple[str, ...], what: str) -> dict[str, Any]:
+def _check_lists(body: bytes, limits: Limits) -> None:
+    """Refuse what holds far more than an instance does before it is parsed: that would hold up all others."""
+    lists, most = body.count(b"[") + body.count(b"{"), 8 * limits.cities + 1_000
+    if lists > most:
+        raise InputError(
+            f"{lists:,} lists and objects; an instance of {limits.cities:,} cities has at most {most:,}"
+        )
+
+
+def read_object(body: bytes, allowed: tuple[str, ...], what: str, limits: Limits) -> dict[str, Any]:
     """A body as a table with none but the allowed names."""
+    _check_lists(body, limits)
     content = parse_json(body)
     if not isinstance(content, dict):
         raise InputError(f"expected a JSON object, got {type(content).__name__}")
@@ -54,7 +72,7 @@ def read_object(body: bytes, allowed: tuple[str, ...], what: str) -> dict[str, A
 
 def read_work(body: bytes, limits: Limits) -> Work:
     """What ``/api/solve`` is asked for."""
-    content = read_object(body, (*OPTIONS, "initial_tour"), "solve")
+    content = read_object(body, (*OPTIONS, "initial_tour"), "solve", limits)
     options = {name: content[name] for name in OPTIONS if name in content}
     _check_weights(options.get("weights", "georoutenet"))
     for name in ("decoder", "first"):
@@ -139,6 +157,8 @@ def read_file(data: bytes, form: str, limits: Limits) -> dict[str, Any]:
     """A dropped file as an instance object, with what its reader had to remark."""
     if form not in FORMATS:
         raise InputError(f"unknown format {form[:40]!r}; allowed: {', '.join(FORMATS)}")
+    if form in ("json", "geojson"):
+        _check_lists(data, limits)
     with _one_at_a_time, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GeoRouteNetWarning)
         instance = parse_instance(data, f".{form}", "the file")
@@ -174,7 +194,7 @@ def result_object(result: Result) -> dict[str, Any]:
 
 def read_scored(body: bytes, limits: Limits) -> tuple[Instance, str]:
     """What ``/api/scores`` is asked for."""
-    content = read_object(body, ("weights",), "scores")
+    content = read_object(body, ("weights",), "scores", limits)
     return read_given(content, limits), read_weights(content)
 
 
@@ -191,3 +211,15 @@ def scores_object(instance: Instance, weights: str, most: int) -> dict[str, Any]
         "edges": [[i, j, round(p, 6)] for (i, j), p in listed],
         "start": [round(p, 6) for p in found.start.tolist()],
     }
+
+
+def exported(body: bytes, form: str, limits: Limits) -> tuple[str, str]:
+    """The text of a file and its name."""
+    if form not in EXPORTS:
+        raise InputError(f"unknown format {form[:40]!r}; allowed: {', '.join(EXPORTS)}")
+    content = read_object(body, ("tour", "closed"), "export", limits)
+    instance, closed = read_given(content, limits), content.get("closed", True)
+    if not isinstance(closed, bool):
+        raise InputError(f"closed must be true or false, got {closed!r:.40}")
+    text = format_route(content.get("tour", []), instance, f".{form}", closed=closed)
+    return text, f"{safe_name(instance.name)}.{form}"

@@ -37,6 +37,20 @@ class Admitted:
     slot: Slot
 
 
+_importing = threading.Lock()
+
+
+def import_all() -> None:
+    """What searches and the network import, by one thread: two at a time would meet modules half made."""
+    with _importing:
+        import numba  # noqa: F401
+        import torch  # noqa: F401
+
+        import georoutenet.decode
+        import georoutenet.policy.weights
+        import georoutenet.search.local_search  # noqa: F401
+
+
 class Searches:
     """Admits searches, runs them in threads and ends them when their client or the server leaves."""
 
@@ -62,7 +76,12 @@ class Searches:
         """What ``work`` returns, from a thread; the event it gets is set when it should end."""
         cancel = threading.Event()
         self._running.add(cancel)
-        task = asyncio.get_running_loop().run_in_executor(self._threads, work, cancel)
+
+        def begin() -> Value:
+            import_all()
+            return work(cancel)
+
+        task = asyncio.get_running_loop().run_in_executor(self._threads, begin)
         try:
             either: set[asyncio.Future[Any]] = {task, client.gone}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
