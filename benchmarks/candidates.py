@@ -25,7 +25,7 @@ from georoutenet.policy import Policy
 from georoutenet.search import greedy_edge, nearest_neighbors
 from georoutenet.search.ascent import prepare
 from georoutenet.search.local_search import kernel_coordinates
-from georoutenet.search.neighbors import candidate_neighbors
+from georoutenet.search.neighbors import candidate_neighbors, delaunay_edges
 
 COLUMNS = ("set", "count", "weights", "candidates", "ends_covered_percent")
 FIRST = 5
@@ -35,7 +35,8 @@ def by_alpha(instance: grn.Instance) -> Callable[[int], NDArray[np.int32]]:
     """The so many of least alpha; they come in order of distance, so a shorter list is not a beginning."""
     code, x, y, _ = kernel_coordinates(instance)
     tour = greedy_edge(instance.coordinates)
-    return prepare(code, x, y, candidate_neighbors(instance), tour).neighbors
+    lists, more = candidate_neighbors(instance), delaunay_edges(instance)
+    return prepare(code, x, y, lists, tour, more=more).neighbors
 
 
 def by_network(instance: grn.Instance, policy: Policy) -> dict[str, NDArray[np.intp]]:

@@ -4,10 +4,11 @@
     python benchmarks/solve_peers.py uniform --n 1000 --count 5 --first-seed 9100 --seconds 1
 
 ``tsplib``: all of TSPLIB here with ``--least`` to ``--most`` cities (rules as published); ``uniform``: seeds
-that nothing was tuned on; ``test1000``: the first ``--count`` of the held-out set, with its references. Ours
-is ``greedy_edge`` and ``improve``, from coordinates to tour. fast-tsp is given the wall-clock time that the
-CPU time takes at the moment; what each really took is in the rows, which are appended to
-``benchmarks/results/solve_peers.csv``. Without a published optimum the best of all runs is the reference.
+that nothing was tuned on; ``boards``: rows of holes far apart; ``test1000``: the first ``--count``
+of the held-out set, with its references. Ours is ``greedy_edge`` and ``improve``, from coordinates to tour.
+fast-tsp is given the wall-clock time that the CPU time takes at the moment; what each really took is in the
+rows, which are appended to ``benchmarks/results/solve_peers.csv``. Without a published optimum the best of
+all runs is the reference.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from rows import append
 
 from georoutenet import DistanceRule, Instance, gap, load_tsplib, tour_length
@@ -75,15 +77,40 @@ def lkh(instance: Instance, seconds: float, seed: int) -> Tour:
 SOLVERS = {"ours": ours, "fast-tsp": fast_tsp, "lkh": lkh}
 
 
+def board(n: int, seed: int) -> NDArray[np.float64]:
+    """Holes of a circuit board: rows, lattices, holes here and there on a lattice, single ones; far apart."""
+    random = np.random.default_rng(seed)
+    parts: list[NDArray[np.int64]] = []
+    while sum(map(len, parts)) < n:
+        kind, corner = random.random(), random.integers(0, 2000, 2)
+        if kind < 0.45:
+            count, step = random.integers([20, 2], [250, 8])
+            part = step * np.stack([np.arange(count), np.zeros(count, dtype=np.int64)], axis=1)
+        elif kind < 0.6:
+            wide, high, step = random.integers([8, 3, 3], [60, 8, 7])
+            part = step * np.stack(np.divmod(np.arange(wide * high), high), axis=1)
+        elif kind < 0.8:
+            part = np.array([6, 8]) * random.integers(0, [50, 12], (random.integers(20, 120), 2))
+        else:
+            part = np.zeros((1, 2), dtype=np.int64)
+        parts.append(corner + part)
+    holes = np.unique(np.concatenate(parts), axis=0)
+    return random.permutation(holes)[:n].astype(np.float64)
+
+
 def instances(options: argparse.Namespace) -> Iterator[Instance]:
     if options.set == "test1000":
         lengths = load_references("test1000").lengths
         for k, points in enumerate(random_set("test1000").coordinates[: options.count]):
             yield Instance(points, name=f"test1000-{k}", optimum=float(lengths[k]))
         return
-    if options.set == "uniform":
+    if options.set in ("uniform", "boards"):
         for seed in range(options.first_seed, options.first_seed + options.count):
-            yield Instance(uniform(1, options.n, seed)[0], name=f"uniform{options.n}-{seed}")
+            name = f"{options.set}{options.n}-{seed}"
+            if options.set == "boards":
+                yield Instance(board(options.n, seed), rule=DistanceRule.EUC_2D, name=name)
+            else:
+                yield Instance(uniform(1, options.n, seed)[0], name=name)
         return
     folder = tsplib_folder()
     assert folder is not None, "TSPLIB is not here"
@@ -95,7 +122,7 @@ def instances(options: argparse.Namespace) -> Iterator[Instance]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("set", choices=("tsplib", "uniform", "test1000"))
+    parser.add_argument("set", choices=("tsplib", "uniform", "boards", "test1000"))
     parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=["ours", "fast-tsp"])
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--seeds", type=int, default=1)

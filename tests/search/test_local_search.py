@@ -32,6 +32,7 @@ improve_city = njit(lambda *given: steps.improve_city(*given))
 kick = njit(lambda *given: kernels.kick(*given))
 take_back = njit(lambda *given: kernels.take_back(*given))
 segments_in_a_row = njit(lambda *given: kernels.segments_in_a_row(*given))
+segments_far_apart = njit(lambda *given: kernels.segments_far_apart(*given))
 segments_nearby = njit(lambda *given: kernels.segments_nearby(*given))
 distance = njit(lambda *given: distances.distance(*given))
 
@@ -179,13 +180,63 @@ def test_a_kick_swaps_three_segments_and_is_taken_back(data: st.DataObject) -> N
 def test_segments_fit_into_the_tour(n: int) -> None:
     _, state = state_of(random_instance(n, 1), k=4)
     for k in range(300):
-        if k % 2:
+        if k % 3 == 1:
             first, *lengths = segments_in_a_row(state.random, n, 50)
+        elif k % 3:
+            first, *lengths = segments_far_apart(
+                distances.EUCLIDEAN, state.x, state.y, state.tour, state.random
+            )
         else:
             first, *lengths = segments_nearby(state.neighbors, state.position, state.random, 5)
         assert 0 <= first < n
         assert min(lengths) >= 1
         assert sum(lengths) <= n - 1
+
+
+def groups_far_apart(count: int, side: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lattices of ``side`` x ``side`` cities, and where they are."""
+    corners = 1000.0 * np.stack(np.divmod(np.random.default_rng(4).permutation(100)[:count], 10), axis=1)
+    lattice = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
+    return (corners[:, None] + lattice).reshape(-1, 2), corners
+
+
+def test_kicks_far_apart_take_the_edges_between_groups() -> None:
+    cities, _ = groups_far_apart(10, 7)
+    code, state = state_of(Instance(cities), greedy_edge(cities))
+    long = 0
+    for _ in range(100):
+        first, *lengths = segments_far_apart(code, state.x, state.y, state.tour, state.random)
+        places = (first + np.cumsum([0, *lengths])) % len(cities)
+        ends = cities[state.tour[places]] - cities[state.tour[(places + 1) % len(cities)]]
+        long += int((np.hypot(*ends.T) > 100).sum())
+    assert long > 40  # of 400; by chance 8
+
+
+def test_groups_far_apart_are_joined_in_the_best_order() -> None:
+    """The way through the corners of the groups; inside each a unit per city and twice the way across."""
+    cities, corners = groups_far_apart(12, 7)
+    around = improve(Instance(corners), np.arange(12), stop=MaxIterations(2000)).length
+    found = improve(Instance(cities), greedy_edge(cities), stop=MaxIterations(5000)).length
+    assert found < around + 12 * (48 + 2 * 6 * np.sqrt(2))
+
+
+def test_an_unfinished_walk_gives_its_better_parts() -> None:
+    instance = random_instance(400, 12, DistanceRule.EUC_2D)
+    code, state = state_of(instance)
+    kernels.run(state, code, 0, 10**9)
+    state.excess[kernels.SLACK] = state.excess[kernels.MARGIN] = tour_length(instance, state.tour) / 400
+    state.count[steps.PATIENCE], state.count[steps.BRIDGES] = 10**9, 20
+    gained = 0.0
+    for _ in range(20):
+        state.count[steps.IDLE] = 10**9  # a new walk
+        kernels.run(state, code, 100, 10**9)
+        best = tour_length(instance, best_tour(state))
+        gain, last, kicks = kernels.run(state, code, 0, 0)
+        assert (last, kicks, state.excess[kernels.BEHIND]) == (-1, 0, 0.0)
+        assert tour_length(instance, state.tour) == best - gain
+        np.testing.assert_array_equal(state.tour[state.position], np.arange(400))
+        gained += gain
+    assert gained > 0
 
 
 @pytest.mark.parametrize("bridges", [0, 3])

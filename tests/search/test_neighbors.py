@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from unittest.mock import patch
 
 import numpy as np
@@ -12,6 +13,7 @@ from georoutenet.problem.instance import Instance
 from georoutenet.search import neighbors
 from georoutenet.search.neighbors import (
     candidate_neighbors,
+    delaunay_edges,
     nearest_neighbors,
     power_of_two_scale,
     spatial_points,
@@ -108,3 +110,38 @@ def test_candidates_lead_out_of_a_cluster() -> None:
     lists = candidate_neighbors(Instance(points))
     assert (lists[:15] >= 15).any()
     assert not (nearest_neighbors(points, 8)[:15] >= 15).any()
+
+
+@pytest.mark.parametrize("shape", ["uniform", "rows", "pairs"])
+def test_a_triangulation_has_the_shortest_tree(shape: str) -> None:
+    """Known of Delaunay's: some shortest tree has none but its edges. Kruskal is the slow way."""
+    random = np.random.default_rng(1)
+    points = random.random((150, 2))
+    if shape == "rows":
+        points = np.stack(np.meshgrid(np.arange(50.0), [0.0, 300.0, 900.0]), axis=-1).reshape(-1, 2)
+    if shape == "pairs":
+        points = np.repeat(points[:75], 2, axis=0)
+    instance = Instance(points)
+    matrix = instance.distance_matrix()
+
+    def tree(edges: set[tuple[int, int]]) -> float:
+        label, total = np.arange(len(points)), 0.0
+        for a, b in sorted(edges, key=lambda edge: matrix[edge]):
+            if label[a] != label[b]:
+                label[label == label[b]] = label[a]
+                total += matrix[a, b]
+        assert (label == label[0]).all()
+        return total
+
+    found = {(int(min(edge)), int(max(edge))) for edge in delaunay_edges(instance)}
+    if shape == "pairs":  # of coincident cities one is a corner
+        found |= {(2 * k, 2 * k + 1) for k in range(75)}
+    everyone = set(itertools.combinations(range(len(points)), 2))
+    assert tree(found) == pytest.approx(tree(everyone), rel=1e-12)
+    assert len(found) < 3 * len(points)
+
+
+def test_nothing_is_triangulated_on_a_line_or_without_places() -> None:
+    line = Instance(np.stack([np.arange(200.0), np.arange(200.0)], axis=1))
+    for instance in (line, Instance(np.zeros((200, 2))), Instance(matrix=line.distance_matrix())):
+        assert delaunay_edges(instance).shape == (0, 2)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
-from georoutenet.search.neighbors import candidate_neighbors
+from georoutenet.search.neighbors import candidate_neighbors, delaunay_edges
 from georoutenet.search.state import next_slice
 
 Floats = NDArray[np.float64]
@@ -23,8 +23,11 @@ Floats = NDArray[np.float64]
 WIDTH = 6
 """Alpha-nearest cities in the search's neighbor lists."""
 ITERATIONS = 100
-"""Of the ascent before a search, up to ``FEW`` cities; fewer above, in proportion."""
+"""Of the ascent before a search, up to ``FEW`` cities; fewer above, in proportion, where time is short."""
 FEW = 2_000
+SHARE, PER_CITY, PER_PAIR = 0.1, 2.5e-7, 1.4e-9
+"""Of the time left, what an ascent may take above ``FEW`` cities; the seconds that an iteration takes per
+city, and a tree over all pairs per pair: fixed estimates, so a busy machine does not change the result."""
 FEW_IN_CLUSTERS = 150
 """Cities in clusters take four times the iterations, above so many: pr264's bound was 15 % low without."""
 BOUND = 400
@@ -32,30 +35,39 @@ BOUND = 400
 COMPLETE = 20_000
 """Cities up to which a tree over all pairs is grown; there is no bound above."""
 PROVEN = 5_000
-"""Cities up to which a search begins with a bound: the tree takes 0.05 s there."""
+"""Cities up to which a search begins with a bound, however short its time: the tree takes 0.05 s there."""
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
 """After these shares of the iterations the sparse graph is given the edges that a tree over all pairs has."""
 FIRST_STEP = 0.4
 """The first step in mean edges of the given tour; Volgenant and Jonker's is half a mean edge of the tree."""
-LEVELS, JUMP, PULL = 6, 1.3, 0.3
-"""Clusterings at most; how much longer the edges between clusters are than inside; what share of a single
-city's step they move by, in proportion to those edges. Measured on TSPLIB's clustered instances: 0.3 of
-0, 0.3, 1, 3."""
+LEVELS, APART, PULL = 6, 4.0, 0.1
+"""Clusterings at most, each at twice the distance of the one before; how many median edges of the tree the
+nearest clusters are apart; what share of a single city's step they move by, all levels together, in
+proportion to the edges between them. Measured on boards with rows of holes: 0.5 and more never converges."""
 
 
 class Ascent:
     """Penalties on the cities of an instance, and the shortest 1-tree under them."""
 
-    def __init__(self, code: int, x: Floats, y: Floats, lists: NDArray[np.int32], tour: Tour) -> None:
-        """``code``, ``x`` and ``y`` are the kernels'; ``lists`` and ``tour`` make the sparse graph."""
+    def __init__(
+        self,
+        code: int,
+        x: Floats,
+        y: Floats,
+        lists: NDArray[np.int32],
+        tour: Tour,
+        more: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``code``, ``x`` and ``y`` are the kernels'; ``lists``, ``tour`` and the edges ``more`` (m, 2) make
+        the sparse graph."""
         from georoutenet.search.distances import measure_edges
 
         n = len(x)
         self.code, self.x, self.y, self.lists = code, x, y, lists
-        following = np.empty(n, dtype=np.int64)
-        following[tour] = np.roll(tour, -1)
-        self.more = [following]
-        self.pi = self.best_pi = np.zeros(n)
+        self.more = [np.stack([tour, np.roll(tour, -1)], axis=1).astype(np.int64)]
+        if more is not None:
+            self.more.append(more)
+        self.pi, self.best_pi, self.proven_pi = np.zeros((3, n))
         self.tree = np.full((n, 4), 2, dtype=np.int32)
         self.groups, self.factors = np.zeros((0, n), dtype=np.int32), np.zeros(0)
         self.complete = True
@@ -70,7 +82,7 @@ class Ascent:
     def _link(self) -> None:
         from georoutenet.search.one_tree import sparse_graph
 
-        self.graph = sparse_graph(self.code, self.x, self.y, self.lists, np.array(self.more))
+        self.graph = sparse_graph(self.code, self.x, self.y, self.lists, np.concatenate(self.more))
 
     def run(self, first: int, last: int, iterations: int, goes_on: Callable[[], bool] | None = None) -> bool:
         """Iterations ``first`` to ``last`` of so many, in slices; whether all of them were made."""
@@ -112,8 +124,13 @@ class Ascent:
         from georoutenet.search.one_tree import complete_bound
 
         value, parent, second = complete_bound(self.code, self.x, self.y, self.best_pi)
-        self.value = max(self.value, value)
-        self.more += [parent, second]
+        if value >= self.value:
+            self.value, self.proven_pi = value, self.best_pi.copy()
+        else:  # what the ascent reached holds on the sparse graph alone: back, and smaller steps
+            self.best_pi, self.pi = self.proven_pi.copy(), self.proven_pi.copy()
+            self.factors = 0.5 * self.factors
+        own = np.arange(len(parent))
+        self.more += [np.stack([own, parent], axis=1), np.stack([own, second], axis=1)]
         return self.value
 
     def bound(self, instance: Instance, scale: float) -> Any:
@@ -135,26 +152,23 @@ class Ascent:
         return max(0.0, (self.value - noise) / scale)
 
     def find_clusters(self) -> None:
-        """Clusters from the tree just grown: cut it where its edges, by length, make a jump."""
-        from georoutenet.search.distances import measure
+        """Clusters: cut the graph's shortest tree at edges much longer than most, then at longer ones."""
+        from georoutenet.search.one_tree import PARENT, tree_of
 
-        parent = self.more[-2]
-        n = len(parent)
-        lengths = np.empty((n, 1))
-        measure(self.code, self.x, self.y, parent[:, None].astype(np.int32), lengths)
-        lengths = np.where(parent == np.arange(n), 0.0, lengths[:, 0])
-        order = np.sort(lengths)[::-1][: n - 1]
-        upper, lower = order[:-1], order[1:]
-        jumps = np.divide(upper, lower, out=np.full(len(upper), np.inf), where=lower > 0)
-        jumps[(upper <= 1.5 * np.median(order)) | (upper == 0)] = 0.0
-        chosen = [k for k in np.argsort(-jumps, kind="stable")[:LEVELS] if jumps[k] >= JUMP]
-        groups = [np.where(lengths > lower[k], np.arange(n), parent) for k in chosen]
+        n = len(self.x)
+        tree, lengths = tree_of(*self.graph, np.zeros(n))
+        parent = np.where(tree[:, PARENT] < 0, np.arange(n), tree[:, PARENT])
+        edges = lengths[lengths > 0]
+        limits = APART * np.median(edges) * 2.0 ** np.arange(LEVELS) if len(edges) else np.empty(0)
+        limits = limits[limits < lengths.max()]
+        groups = [np.where(lengths > limit, np.arange(n), parent) for limit in limits]
         for k, group in enumerate(groups):
             while (group != group[group]).any():
                 group = group[group]
             groups[k] = group
         self.groups = np.array(groups, dtype=np.int32).reshape(-1, n)
-        self.factors = PULL * upper[chosen] / order.mean()
+        between = np.array([lengths[lengths > limit].mean() for limit in limits])
+        self.factors = PULL / max(1, len(limits)) * between / lengths.mean()
 
 
 def prepare(
@@ -164,24 +178,28 @@ def prepare(
     lists: NDArray[np.int32],
     tour: Tour,
     *,
+    more: NDArray[np.int64] | None = None,
     iterations: int | None = None,
+    seconds: float = math.inf,
     goes_on: Callable[[], bool] | None = None,
 ) -> Ascent:
-    """An ascent of so many iterations (by size, if not given) on the graph of ``lists`` and the tour's edges.
+    """An ascent of so many iterations (by size, if not given) on the graph of ``lists``, tour and ``more``.
 
-    Up to ``FEW`` cities, trees over all pairs show clusters and edges that the graph lacks; up to
-    ``COMPLETE`` cities one of them proves a bound.
+    Up to ``FEW`` cities, and above where a ``SHARE`` of the ``seconds`` left suffices, trees over all pairs
+    show clusters and edges that the graph lacks, and prove a bound.
     """
     n = len(x)
     given = iterations is not None
-    iterations = iterations or int(ITERATIONS * min(1.0, FEW / n)) + 1
-    ascent = Ascent(code, x, y, lists, tour)
-    thorough = n <= FEW or given
+    fit = (SHARE * seconds - (1 + len(ROUNDS)) * PER_PAIR * n * n) / (PER_CITY * n)
+    thorough = given or n <= FEW or fit >= ITERATIONS
+    if iterations is None:
+        iterations = ITERATIONS if thorough else int(ITERATIONS * FEW / n) + 1
+    ascent = Ascent(code, x, y, lists, tour, more)
+    ascent.find_clusters()
     if thorough:
         ascent.prove()
-        ascent.find_clusters()
         if len(ascent.groups) and n > FEW_IN_CLUSTERS and not given:
-            iterations *= 4
+            iterations *= 4 if n <= FEW else int(min(4, fit / ITERATIONS))
     first = 0
     for share in ROUNDS if thorough else (1.0,):
         if first:
@@ -191,7 +209,7 @@ def prepare(
         first = last
         if not ascent.complete:
             break
-        if n <= (COMPLETE if given else PROVEN):
+        if thorough or n <= PROVEN:
             ascent.prove()
     return ascent
 
@@ -210,6 +228,5 @@ def lower_bound(instance: Instance, tour: Tour, *, iterations: int = BOUND) -> A
     if n > COMPLETE:
         return None
     code, x, y, scale = kernel_coordinates(instance)
-    return prepare(code, x, y, candidate_neighbors(instance), tour, iterations=iterations).bound(
-        instance, scale
-    )
+    lists, more = candidate_neighbors(instance), delaunay_edges(instance)
+    return prepare(code, x, y, lists, tour, more=more, iterations=iterations).bound(instance, scale)

@@ -29,7 +29,12 @@ from georoutenet.problem.globe import EARTH_RADIUS_KM, stereographic
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 from georoutenet.search.ascent import WIDTH, prepare
-from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors, power_of_two_scale
+from georoutenet.search.neighbors import (
+    candidate_neighbors,
+    delaunay_edges,
+    nearest_neighbors,
+    power_of_two_scale,
+)
 from georoutenet.search.path import Ends
 from georoutenet.search.state import MANY, best_tour, make_search, next_slice
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
@@ -43,6 +48,10 @@ BRIDGES = 20
 runs of 1 s each: mean gap 0.093 and 0.048 % with 10, 0.024 and 0.027 with 20, 0.058 and 0.038 with 30."""
 SHORTEST_WALK = 300
 """Kicks of a walk, at least; as many as there are cities where those are more."""
+FAR = 3
+"""Kicks in 16 of long edges far apart, where cities lie in clusters: no other changes how these are joined.
+Six boards of 2,500 to 4,000 holes in rows far apart, 4 s: about 2 % above the best known without, 0.55 with
+1, 0.27 with 3. Uniform cities get none: 0.08 instead of 0.003 % at 1,000 cities, 1 s."""
 PROVEN = 1 + 1e-9
 """A tour that exceeds the lower bound by less is the shortest: the bound has some rounding taken off."""
 TABLE = 3_000
@@ -146,12 +155,14 @@ class _Run:
         from georoutenet.search import kernels
 
         code, x, y, self.scale = kernel_coordinates(self.instance)
-        lists = neighbors
+        lists, far = neighbors, 0
         if lists is None:
             lists = candidate_neighbors(self.instance)
             if self.instance.n <= WHOLE:
                 goes_on = lambda: self._budget().seconds > 0  # noqa: E731
-                ascent = prepare(code, x, y, lists, self.given, goes_on=goes_on)
+                more, left = delaunay_edges(self.instance), self._budget().seconds
+                ascent = prepare(code, x, y, lists, self.given, more=more, seconds=left, goes_on=goes_on)
+                far = FAR if len(ascent.groups) else 0
                 if not self.ends.is_path:
                     self.lower_bound = ascent.bound(self.instance, self.scale)
                 if ascent.complete:
@@ -171,6 +182,7 @@ class _Run:
             state.count[kernels.BRIDGES] = BRIDGES
             state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
             state.count[kernels.ENOUGH] = self.agreed
+            state.count[kernels.FAR] = far
             if self.workers > 1:
                 self._perturb_side_by_side(state, rule, seed)
             else:
@@ -238,10 +250,11 @@ class _Run:
                 break
             most -= count
             kicks = next_slice(count, time.perf_counter() - began, left.seconds)
+        self._record(kernels.run(state, rule, 0, 0)[0] / self.scale, 0, -1)  # parts of an unfinished walk
 
     def _perturb_side_by_side(self, state: Any, rule: Any, seed: int) -> None:
         from georoutenet.search import kernels
-        from georoutenet.search.side_by_side import ROUND, Walker, play_round
+        from georoutenet.search.side_by_side import ROUND, Walker, meet, play_round
 
         walkers = [Walker(state)]
         for k in range(1, self.workers):
@@ -262,6 +275,9 @@ class _Run:
             agreed = sum(int(walker.state.count[kernels.AGREED]) for walker in walkers)
             if 0 < self.agreed <= agreed:
                 break
+        for walker in walkers:
+            walker.gain = kernels.run(walker.state, rule, 0, 0)[0]
+        self._record(meet(walkers, rule) / self.scale, 0, -1)
 
     def _budget(self) -> Budget:
         progress = self._progress()

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.problem.globe import on_sphere
-from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.instance import DistanceRule, Instance, normalize
 from georoutenet.unbroken import import_whole
 
 ALL_PAIRS = 128
@@ -116,6 +116,27 @@ def candidate_neighbors(
     width = int(kept.sum(axis=1).max())
     columns = np.sort(np.argsort(~kept, axis=1, kind="stable")[:, :width], axis=1)
     return np.ascontiguousarray(np.take_along_axis(lists, columns, axis=1))
+
+
+def delaunay_edges(instance: Instance) -> NDArray[np.int64]:
+    """The edges (m, 2) of a Delaunay triangulation on the flat map, those inside it twice.
+
+    Where dense groups of cities lie far apart, all near cities are in the own group; these edges lead from
+    each group to those around it. None up to ``ALL_PAIRS`` cities, under a matrix, and where all cities lie
+    on one line.
+    """
+    none = np.empty((0, 2), dtype=np.int64)
+    if instance.matrix is not None or instance.n <= ALL_PAIRS:
+        return none
+
+    import_whole("scipy.spatial")
+    from scipy.spatial import Delaunay, QhullError
+
+    try:
+        corners = Delaunay(normalize(instance.plane)).simplices.astype(np.int64)
+    except QhullError:
+        return none
+    return np.concatenate([corners[:, :2], corners[:, 1:], corners[:, ::2]])
 
 
 def _rank_among_coincident(points: NDArray[np.float64]) -> NDArray[np.intp]:

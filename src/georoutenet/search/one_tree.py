@@ -29,40 +29,43 @@ PARENT, ORDER, DEGREE, BEFORE = range(4)
 
 @njit(nogil=True, level=1)
 def sparse_graph(rule, x, y, neighbors, more):
-    """The edges of neighbor lists and those from each city to ``more[:, city]``, both ways, none twice.
+    """The edges of neighbor lists and those of ``more`` (m, 2), both ways, none twice.
 
-    Returns where each city's edges begin, their other ends and their lengths. Entries of ``more`` that are
-    the city itself are no edges.
+    Returns where each city's edges begin, their other ends and their lengths. Pairs in ``more`` of a city
+    and itself are no edges.
     """
     n, width = neighbors.shape
     begin = np.empty(n + 1, dtype=np.int64)
     for city in range(n + 1):
         begin[city] = 0
     for city in range(n):
-        begin[city + 1] += width + len(more)
+        begin[city + 1] += width
         for slot in range(width):
             begin[neighbors[city, slot] + 1] += 1
-        for row in range(len(more)):
-            begin[more[row, city] + 1] += 1
+    for row in range(len(more)):
+        begin[more[row, 0] + 1] += 1
+        begin[more[row, 1] + 1] += 1
     for city in range(n):
         begin[city + 1] += begin[city]
     filled = np.empty(n, dtype=np.int64)
     for city in range(n):
         filled[city] = begin[city]
     ends = np.empty(begin[n], dtype=np.int32)
-    for city in range(n):
-        for slot in range(width + len(more)):
-            other = np.int64(neighbors[city, slot] if slot < width else more[slot - width, city])
-            new = other != city
-            for edge in range(begin[city], filled[city]):
-                if ends[edge] == other:
-                    new = False
-                    break
-            if new:
-                ends[filled[city]] = other
-                ends[filled[other]] = city
-                filled[city] += 1
-                filled[other] += 1
+    for entry in range(n * width + len(more)):
+        if entry < n * width:
+            city, other = entry // width, np.int64(neighbors[entry // width, entry % width])
+        else:
+            city, other = np.int64(more[entry - n * width, 0]), np.int64(more[entry - n * width, 1])
+        new = other != city
+        for edge in range(begin[city], filled[city]):
+            if ends[edge] == other:
+                new = False
+                break
+        if new:
+            ends[filled[city]] = other
+            ends[filled[other]] = city
+            filled[city] += 1
+            filled[other] += 1
     kept = 0
     for city in range(n):
         first = begin[city]
