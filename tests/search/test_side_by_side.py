@@ -9,7 +9,10 @@ import pytest
 
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
-from georoutenet.search import greedy_edge, improve, side_by_side
+from georoutenet.search import greedy_edge, improve, kernels, side_by_side
+from georoutenet.search.local_search import kernel_coordinates
+from georoutenet.search.neighbors import nearest_neighbors
+from georoutenet.search.state import best_tour, make_search
 from georoutenet.stop import MaxIterations, MaxTime, Progress
 
 
@@ -42,6 +45,32 @@ def test_workers_walk_apart() -> None:
     given = greedy_edge(instance.coordinates)
     tours = [improve(instance, given, stop=MaxIterations(500), workers=k).tour for k in (1, 2)]
     assert not np.array_equal(*tours)
+
+
+def test_walks_go_on_after_a_meeting() -> None:
+    """A walker keeps its own tour, which is as much longer than the best of all as it says."""
+    instance = instance_of(400, 4)
+    code, x, y, _ = kernel_coordinates(instance)
+    lists, given = nearest_neighbors(instance.coordinates, 6), greedy_edge(instance.coordinates)
+    walkers = [side_by_side.Walker(make_search(code, x, y, lists, given, seed)) for seed in range(3)]
+    for walker in walkers:
+        kernels.run(walker.state, code, 0, 10**9)
+        walker.state.excess[kernels.SLACK] = 5.0
+        walker.state.count[kernels.PATIENCE], walker.state.count[kernels.BRIDGES] = 150, 20
+        walker.kicks = 400
+    best = tour_length(instance, walkers[0].state.tour)
+    apart = 0
+    for _ in range(10):
+        gain, done = side_by_side.play_round(walkers, code, lambda: True)
+        best -= gain
+        assert done == 1200
+        for walker in walkers:
+            state = walker.state
+            assert tour_length(instance, best_tour(state)) == best
+            assert tour_length(instance, state.tour) == best + state.excess[kernels.BEHIND]
+            np.testing.assert_array_equal(state.tour[state.position], np.arange(400))
+            apart += state.excess[kernels.BEHIND] > 0
+    assert apart > 15
 
 
 def test_walks_that_agree_end_the_search() -> None:

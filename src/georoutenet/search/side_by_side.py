@@ -1,8 +1,8 @@
 """Several walks on one instance at a time, in threads: the kernels let go of Python's lock.
 
-All walks begin a round at the same tour and make the same number of kicks, each with random numbers of its
-own. Then the best tours of all are merged, part by part, and the next round begins there. So the result
-depends on seed, workers and kicks, not on which thread was faster.
+In a round all make the same number of kicks, each with random numbers of its own. Then the best tours of all
+are merged, part by part, and each walk goes on where it is, but returns to the merged tour when it ends. So
+the result depends on seed, workers and kicks, not on which thread was faster.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Walker:
 def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) -> tuple[float, int]:
     """All walkers make their kicks, the first in this thread, which alone asks ``goes_on``.
 
-    Returns by how much the best tour of all got shorter, and how many kicks were made. Every walker's tour is
-    then that tour, whatever ended the round.
+    Returns by how much the best tour of all got shorter, and how many kicks were made. Every walker's best
+    tour is then of that length, whatever ended the round.
     """
     halt = threading.Event()
     threads = [
@@ -88,8 +88,9 @@ def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) ->
 
 
 def meet(walkers: list[Walker], rule: Any) -> float:
-    """Merge the best tours of all and put every walker there; returns the gain over the round's begin."""
+    """Merge the best tours of all, for every walker to return to; returns the gain since they last met."""
     from georoutenet.search import kernels
+    from georoutenet.search.steps import TOLERANCE
 
     order = sorted(range(len(walkers)), key=lambda k: -walkers[k].gain)
     gain = walkers[order[0]].gain
@@ -99,13 +100,9 @@ def meet(walkers: list[Walker], rule: Any) -> float:
         other = best_tour(walkers[k].state).copy()
         gain += kernels.merge(rule, state.x, state.y, best, other, state.edges, state.room)
     for walker in walkers:
-        state, count = walker.state, walker.state.count
-        state.tour[:] = best
-        state.position[best] = np.arange(len(best), dtype=np.int32)
-        state.excess[kernels.BEHIND] = 0.0
-        state.queued[:] = False
-        count[kernels.HELD] = count[kernels.WALKS] = count[kernels.LEADS] = 0
-        count[kernels.IDLE] = count[kernels.PATIENCE]
-        if gain > 0:
-            count[kernels.AGREED] = 0
+        state, behind = walker.state, gain - walker.gain
+        if behind > TOLERANCE:
+            state.best[:] = best
+            state.excess[kernels.BEHIND] += behind
+            state.count[kernels.LEADS] = state.count[kernels.AGREED] = 0
     return gain
