@@ -72,6 +72,8 @@ def solves_and_trains(python: str | Path, site: Path, folder: Path, **environmen
     command("solve cities.csv --max-seconds 10 --output tour.csv")
     assert "length 36.222" in command("length cities.csv tour.csv")
 
+    few = "--set steps=2 --set epoch_steps=2 --set batch=2 --set validation_size=4"
+    command(f"train laptop --device cpu --out laptop {few}")
     (folder / "tiny.toml").write_text(RECIPE)
     command("train tiny.toml --device cpu --out run")
     trained = "--weights run/best.safetensors --device cpu"
@@ -99,7 +101,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == source
-    assert {".py", ".cu", ".cuh", ".csv", ".npz", ".safetensors", ".typed"} <= {
+    assert {".py", ".cu", ".cuh", ".csv", ".npz", ".safetensors", ".toml", ".typed"} <= {
         Path(name).suffix or Path(name).name for name in names
     }
 

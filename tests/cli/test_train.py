@@ -7,10 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+import georoutenet as grn
 from georoutenet.cli import app
 from georoutenet.errors import InputError
 
@@ -52,6 +54,10 @@ def test_train_and_resume(recipe: Path, tmp_path: Path) -> None:
     stopped = run(recipe, "--out", out, "--device", "cpu", "--max-seconds", 0)
     assert stopped.exit_code == 0, stopped.output
     assert "stopped" in stopped.stderr
+    last = out / "last.safetensors"
+    assert f"not validated yet, weights in {last}" in " ".join(stopped.stderr.split())
+    cities = np.random.default_rng(0).random((9, 2))
+    assert len(grn.solve(cities, weights=last, device="cpu", improve=False).tour) == 9
     done = run(recipe, "--out", out, "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "parameters" in done.stderr
@@ -110,3 +116,11 @@ def test_recipes_side_by_side(recipe: Path, tmp_path: Path) -> None:
     twice = run(recipe, recipe, "--out", tmp_path / "runs")
     assert isinstance(twice.exception, InputError)
     assert "names of their own" in str(twice.exception)
+
+
+def test_a_packaged_recipe_is_trained_by_name(tmp_path: Path) -> None:
+    small = ["--set", "steps=2", "--set", "validation_size=4", "--set", "batch=2", "--set", "epoch_steps=2"]
+    done = run("laptop", *small, "--out", tmp_path, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "recipe laptop: 2 steps" in done.stderr
+    assert (tmp_path / "best.safetensors").is_file()

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cards_name_the_recipes_and_the_common_budget(folder: Path, name: str) -> None:
     _, card = read_card(folder / f"{name}.safetensors")
     recipe = read_recipe(
-        ROOT / "recipes" / f"{name}.toml",
+        name,
         ["steps=312500", "precision=bfloat16", "validation_every=25000"],
     )
     assert recipe.differences(card["recipe"]) == []

@@ -13,7 +13,7 @@ from georoutenet.train.recipe import read_recipe
 from georoutenet.train.trainer import Trainer
 from georoutenet.train.validation import greedy_length, validation_set
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "laptop.toml"
+RECIPE = "laptop"
 
 
 @numba.njit(cache=False)

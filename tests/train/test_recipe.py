@@ -7,22 +7,20 @@ import pytest
 
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
-from georoutenet.train.recipe import Batch, Recipe, read_recipe, recipe_from_dict
-
-RECIPES = Path(__file__).parents[2] / "recipes"
+from georoutenet.train.recipe import PACKAGED, Batch, Recipe, read_recipe, recipe_from_dict
 
 
 def test_every_shipped_recipe_reads() -> None:
-    names = {path.stem for path in RECIPES.glob("*.toml")}
+    names = {path.stem for path in PACKAGED.glob("*.toml")}
     assert {"laptop", "georoutenet-50", "paper-georoutenet-mcs", "paper-nar4tsp-pg"} <= names
-    for path in RECIPES.glob("*.toml"):
+    for path in PACKAGED.glob("*.toml"):
         assert read_recipe(path).name == path.stem
 
 
 @pytest.mark.parametrize("encoder", ["georoutenet", "nar4tsp"])
 @pytest.mark.parametrize("objective", ["mcs", "pg"])
 def test_paper_recipes_hold_the_protocol(encoder: str, objective: str) -> None:
-    recipe = read_recipe(RECIPES / f"paper-{encoder}-{objective}.toml")
+    recipe = read_recipe(PACKAGED / f"paper-{encoder}-{objective}.toml")
     assert recipe.policy == PolicyConfig(encoder=encoder, hidden=128, heads=8, layers=6, neighbors=10)
     assert (recipe.n, recipe.batch, recipe.seed, recipe.distribution) == (50, 64, 1234, "uniform")
     assert (recipe.learning_rate, recipe.weight_decay, recipe.schedule, recipe.clip) == (
@@ -130,6 +128,18 @@ def test_recompute_was_a_switch(before: bool | int, now: int) -> None:
 def test_best_of_needs_enough_candidates() -> None:
     with pytest.raises(InputError, match="best_of = 4"):
         recipe_from_dict({"baseline": "best-of", "best_of": 4})
+
+
+def test_packaged_recipes_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    laptop = read_recipe("laptop")
+    assert (laptop.name, laptop.n) == ("laptop", 20)
+    assert read_recipe("recipes/laptop.toml") == laptop  # where 0.1 had it
+    (tmp_path / "laptop").write_text("n = 7")
+    assert read_recipe("laptop").n == 7  # a file of the user's own comes first
+    for name in ("desktop", "recipes/desktop.toml", "elsewhere/laptop.toml", "laptop.toml"):
+        with pytest.raises(InputError, match=r"does not exist, .*packaged: georoutenet-50, .*laptop"):
+            read_recipe(name)
 
 
 def test_unreadable_recipes(tmp_path: Path) -> None:

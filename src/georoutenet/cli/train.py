@@ -19,8 +19,8 @@ def train(
         list[Path],
         typer.Argument(
             metavar="RECIPE...",
-            help="Recipe files, for example recipes/laptop.toml. Several are trained side by side: on a GPU, "
-            "with small batches, faster than one after the other.",
+            help="Packaged recipes by name (laptop, georoutenet-50, georoutenet, paper-...) or files. "
+            "Several are trained side by side: on a GPU, with small batches, faster than in turn.",
         ),
     ],
     settings: Annotated[
@@ -86,6 +86,8 @@ def train(
         for outcome, place_of, lines in zip(outcomes, folders, reporters, strict=True):
             end = "finished" if outcome.finished else "stopped (the same command goes on)"
             result = "not validated yet"
+            if (place_of / "last.safetensors").is_file():
+                result += f", weights in {place_of / 'last.safetensors'}"
             if math.isfinite(outcome.best):
                 best = place_of / "best.safetensors"
                 last = f"validation {outcome.last:.5f}, " if math.isfinite(outcome.last) else ""

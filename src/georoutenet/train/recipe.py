@@ -268,13 +268,35 @@ def recipe_from_dict(values: Mapping[str, Any], overrides: Iterable[str] = ()) -
     return recipe
 
 
+PACKAGED = Path(__file__).parent.parent / "recipes"
+
+
+def packaged_recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    return {path.stem: path for path in sorted(PACKAGED.glob("*.toml"))}
+
+
+def find_recipe(name_or_path: str | Path) -> Path:
+    """A file, else the packaged recipe of that name; ``recipes/NAME.toml`` is one, where 0.1 had them."""
+    path = Path(name_or_path)
+    packaged = packaged_recipes()
+    if path.is_file():
+        return path
+    if str(path) in packaged:
+        return packaged[str(path)]
+    if path.parent.name == "recipes" and path.suffix == ".toml" and path.stem in packaged:
+        return packaged[path.stem]
+    raise InputError(
+        f"recipe {str(path)!r} does not exist, and none of that name is packaged "
+        f"(packaged: {', '.join(packaged)})"
+    )
+
+
 def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe in a TOML file, named after the file unless it names itself."""
-    path = Path(path)
+    """The recipe in a TOML file or packaged under a name; named after its file unless it names itself."""
+    path = find_recipe(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"recipe {str(path)!r} does not exist") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"recipe {str(path)!r} cannot be read: {error}") from None
     return recipe_from_dict({"name": path.stem, **values}, overrides)

@@ -188,6 +188,8 @@ class Trainer:
         if self.step > self.session_start and not complete:
             self._log(False)
             self._checkpoint()
+        elif not self.step and self.processes.is_first:
+            self._save_weights("last")  # untrained, so that whoever reads them after any run finds some
         return complete
 
     @property
