@@ -44,7 +44,7 @@ ray-run: $(STAMP)
 	$(BIN)/python -c 'import pandas, pyarrow, ray; from georoutenet.io.provenance import commit, today; \
 		print(commit(), today()); [print(each.__name__, each.__version__) for each in (ray, pyarrow, pandas)]' \
 		> tests/ray_run.txt
-	$(BIN)/pytest -n0 -vv --no-header --disable-warnings --durations=0 --durations-min=1 \
+	$(BIN)/python -m pytest -n0 -vv --no-header --disable-warnings --durations=0 --durations-min=1 \
 		tests/bulk/test_on_ray.py tests/bulk/test_solver.py >> tests/ray_run.txt || \
 		{ cat tests/ray_run.txt; exit 1; }
 	cat tests/ray_run.txt
