@@ -37,16 +37,20 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 def test_a_run_and_the_same_command_again(source: Path, tmp_path: Path) -> None:
-    status, printed = run(source, tmp_path / "out", "--shard-rows", 4, "--seed", 5, "--lower-bound", "--open")
+    status, printed = run(
+        source, tmp_path / "out", "--shard-rows", 4, "--seed", 5, "--lower-bound", "--start", 2
+    )
     assert status == 0
     assert "10 instances in 3 shards" in printed
     assert "10 solved now" in printed
     table = pq.read_table(tmp_path / "out")
     assert table.column_names == ["id", "n", "tour", "length", "lower_bound", "method", "error"]
     assert table.column("id").to_pylist() == [str(k) for k in range(10)]
-    status, printed = run(source, tmp_path / "out", "--shard-rows", 4, "--seed", 5, "--lower-bound", "--open")
+    status, printed = run(
+        source, tmp_path / "out", "--shard-rows", 4, "--seed", 5, "--lower-bound", "--start", 2
+    )
     assert (status, "0 solved now" in printed) == (0, True)
-    with pytest.raises(InputError, match="the option closed was False, now it is True"):
+    with pytest.raises(InputError, match="the option start was 2, now it is None"):
         run(source, tmp_path / "out", "--shard-rows", 4, "--seed", 5, "--lower-bound")
 
 

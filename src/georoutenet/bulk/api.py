@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,25 +213,26 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
         if report is not None:
             report(done, job.input.instances)
         try:
-            for step in _engine(plan, missing):
-                if isinstance(step, Advance):
-                    done += step.rows
-                elif isinstance(step, Report):
-                    solved, errors = solved + step.rows, errors + step.errors
-                    manifest.add(step)
-                elif isinstance(step, Failed):
-                    failed[step.shard] = step.error
-                    if step.stop:
-                        text = (
-                            f"{job.path(step.shard).name}: {step.error}; the same command goes on from here"
-                        )
-                        raise GeoRouteNetError(text)
-                if report is not None:
-                    report(done, job.input.instances)
-                if time.perf_counter() - last > WRITE_EVERY:
-                    last = time.perf_counter()
-                    entry.update(instances=solved, errors=errors, seconds=round(last - began, 3))
-                    manifest.write()
+            with closing(_engine(plan, missing)) as steps:  # its workers end before anything is swept
+                for step in steps:
+                    if isinstance(step, Advance):
+                        done += step.rows
+                    elif isinstance(step, Report):
+                        solved, errors = solved + step.rows, errors + step.errors
+                        manifest.add(step)
+                    elif isinstance(step, Failed):
+                        failed[step.shard] = step.error
+                        if step.stop:
+                            name = job.path(step.shard).name
+                            raise GeoRouteNetError(
+                                f"{name}: {step.error}; the same command goes on from here"
+                            )
+                    if report is not None:
+                        report(done, job.input.instances)
+                    if time.perf_counter() - last > WRITE_EVERY:
+                        last = time.perf_counter()
+                        entry.update(instances=solved, errors=errors, seconds=round(last - began, 3))
+                        manifest.write()
         except BaseException:
             sweep(folder)  # what workers that were ended have left
             entry.update(instances=solved, errors=errors, seconds=round(time.perf_counter() - began, 3))
@@ -244,7 +245,7 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
         return BulkResult(folder, job.input.instances, job.shards, solved, before + errors, seconds, failed)
 
 
-def _engine(plan: Plan, missing: list[int]) -> Iterator[Step]:
+def _engine(plan: Plan, missing: list[int]) -> Generator[Step, None, None]:
     if plan.engine == "local":
         return run_local(plan.job, missing, plan.workers)
     from georoutenet.bulk.on_ray import run_ray

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class _Worker:
             self.process.stdin.close()
 
 
-def run_local(job: Job, shards: Iterable[int], workers: int) -> Iterator[Step]:
+def run_local(job: Job, shards: Iterable[int], workers: int) -> Generator[Step, None, None]:
     """Solve shards; steps come as they happen. A worker that dies is replaced, its shard done again."""
     left = deque(shards)
     deaths: Counter[int] = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from georoutenet.bulk.engine import ONE_THREAD, Advance, Step, attempt, told
@@ -43,7 +43,7 @@ class ShardSolver:
         return {"answer": [json.dumps(attempt(self.job, self.rows, self.solver, k)) for k in shards]}
 
 
-def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> Iterator[Step]:
+def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> Generator[Step, None, None]:
     """Solve shards; what became of them comes as it is known. A worker that dies is replaced by Ray."""
     if not shards:
         return
