@@ -306,11 +306,10 @@ window.playground = { store, view, player, panes, editor, panel };
 
 readColors();
 panel.refresh();
-await Promise.all([
-	get("limits").then((answer) => panel.setLimits((limits = answer))),
-	get("weights").then((answer) => panel.setWeights(answer)),
-	get("examples").then((answer) => panel.setExamples((examples = answer))),
-]).catch(showAlert);
+// The first picture waits for none of these but the examples: the weights' description comes when the network is loaded.
+get("limits").then((answer) => panel.setLimits((limits = answer)), showAlert);
+get("weights").then((answer) => panel.setWeights(answer), showAlert);
+await get("examples").then((answer) => panel.setExamples((examples = answer)), showAlert);
 if (!(await takeLink()) && examples.length && store.problem.n === 0) await takeExample(examples[0].name).catch(showAlert);
 store.past = [];
 moved();

@@ -99,7 +99,7 @@ export class Panel {
 			fill(this.part(which, "weights"), list.map(({ name }) => [name, name]));
 			this.setMethod(which, { weights });
 		}
-		this.refresh();
+		this.compare();
 	}
 
 	setExamples(list) {
