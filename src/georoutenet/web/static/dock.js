@@ -2,7 +2,6 @@
 
 import { drawChart } from "./chart.js";
 import { setIcon } from "./icons.js";
-import { describe } from "./methods.js";
 import { edgeOpacity, edgeWidth, tourWidth } from "./paint.js";
 import { byId } from "./panel.js";
 import { formatCount, formatLength, formatPercent, formatSeconds } from "./words.js";
@@ -62,10 +61,9 @@ export class Dock {
 	}
 
 	captions(shown, problem) {
-		const weights = new Set(shown.map(({ run }) => run?.method.weights));
 		for (const { pane, run, frame, tour } of shown) {
 			const length = frame ? formatLength(frame.length, problem.unit) : tour ? "…" : `${formatCount(problem.n)} cities`;
-			const method = run ? `${describe(run.method, weights.size > 1)} · ` : "";
+			const method = frame ? `${run.made}${run.method.improve ? " + search" : ""} · ` : "";
 			pane.caption.replaceChildren(element("b", length), method + problem.name);
 		}
 	}

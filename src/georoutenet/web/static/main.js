@@ -16,7 +16,7 @@ import { View } from "./view.js";
 import { formatCount } from "./words.js";
 
 const LIVE_CITIES = 200; // up to so many, page and network keep up with a dragged city
-const LIVE_SECONDS = 0.15;
+const LIVE_SECONDS = 0.25;
 const FORMATS = ["tsp", "csv", "tsv", "txt", "json", "geojson"];
 
 const empty = () => new Problem({ name: "my cities", coordinates: [], box: UNIT_SQUARE });

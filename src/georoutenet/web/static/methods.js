@@ -18,11 +18,6 @@ export function options({ first, weights, improve }, seconds) {
 	return { ...chosen, max_seconds: seconds };
 }
 
-export function describe(method, withWeights) {
-	const weights = withWeights && isNetwork(method) ? ` (${method.weights})` : "";
-	return FIRST_TOURS[method.first].words + weights + (method.improve ? " + search" : "");
-}
-
 const asNetwork = (method) => (isNetwork(method) ? method : { ...method, first: "network-greedy" });
 
 /** Both methods of a comparison, by its name. */

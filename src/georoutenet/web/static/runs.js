@@ -31,6 +31,7 @@ export class Run extends EventTarget {
 		const last = this.frames.at(-1);
 		const seconds = Math.max(content.seconds ?? content.timings?.total ?? 0, last?.seconds ?? 0);
 		this.bound = content.lower_bound ?? this.bound;
+		this.made = content.method ?? this.made; // what made the first tour; not the network where time was short
 		if (name === "done") this.result = content;
 		if (content.tour && !(name === "done" && last && last.length === content.length)) {
 			const { length, iterations = 0 } = content;
