@@ -26,6 +26,7 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'georoutenet\[cluster\]'"):
         grn.solve_bulk(source, tmp_path / "out", engine="ray")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,10 @@ def make_plan(
         raise InputError(f"unknown engine {engine!r}; allowed: {', '.join(ENGINES)}")
     if address is not None and engine != "ray":
         raise InputError(f"address is of the engine ray, not of {engine}")
+    if engine == "ray":
+        from georoutenet.bulk.on_ray import import_ray
+
+        import_ray()  # where it is missing, nothing shall have been written
     for city in (options.start, options.end):
         if isinstance(city, str):
             raise InputError(f"a city is named by its position in a bulk run, got {city!r}")
