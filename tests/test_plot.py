@@ -82,6 +82,19 @@ def test_title() -> None:
     assert title == "square  ·  4 cities  ·  length 12,000  ·  gap 0.00 %"
     assert plot_tour(square, [0, 1, 2, 3], title="mine").axes[0].get_title() == "mine"
     assert plot_tour(square).axes[0].get_title() == "square  ·  4 cities"
+    bounded = plot_tour(square, [0, 1, 2, 3], lower_bound=11_000).axes[0].get_title()
+    assert bounded == title  # the gap says more
+
+
+def test_titles_say_what_a_bound_proves() -> None:
+    square = Instance([[0, 0], [0, 3000], [3000, 3000], [3000, 0]], name="square", rule="EUC_2D")
+    for bound, words in ((11_000, "at most 9.091 % above optimal"), (12_000, "proven optimal")):
+        title = plot_tour(square, [0, 1, 2, 3], lower_bound=bound).axes[0].get_title()
+        assert title == f"square  ·  4 cities  ·  length 12,000  ·  {words}"
+        history = [Progress(0.0, 0, 0, 14_000.0), Progress(1.0, 9, 0, 12_000.0, bound)]
+        assert (
+            plot_progress(square, history).axes[0].get_title() == f"square  ·  14,000 to 12,000  ·  {words}"
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.names import visible
 from georoutenet.problem.instance import DistanceRule, Instance
-from georoutenet.problem.tour import check_tour, gap, tour_length
+from georoutenet.problem.tour import check_tour, gap, proven, tour_length
 from georoutenet.stop import Progress
 from georoutenet.unbroken import import_whole
 
@@ -44,13 +44,14 @@ def plot_tour(
     ax: Axes | None = None,
     edge_probabilities: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     closed: bool = True,
+    lower_bound: float | None = None,
 ) -> Figure:
     """Draw the cities and, if given, a tour; returns the figure and writes it to ``path`` if given.
 
     ``closed=False`` leaves out the way back. ``edge_probabilities`` are drawn behind the tour, stronger where
     they are larger; those below 2 % are left out. They are a matrix ``(n, n)``, or a pair ``(neighbors,
-    probabilities)``, both ``(n, K)``. The title is made of name, number of cities, length and gap unless one
-    is given.
+    probabilities)``, both ``(n, K)``. The title is made of name, number of cities, length and gap, or where
+    no optimum is known what the ``lower_bound`` says, unless one is given.
     """
     if path is not None:
         _extension(path)
@@ -64,7 +65,8 @@ def plot_tour(
     if edge_probabilities is not None:
         legend = "edges that the network finds probable, the wider the more"
         ax.set_xlabel(legend, fontsize=9, color=PROBABILITY_COLOR)
-    ax.set_title(_title(instance, order, closed) if title is None else title, fontsize=11, color="#222222")
+    title = _title(instance, order, closed, lower_bound) if title is None else title
+    ax.set_title(title, fontsize=11, color="#222222")
     figure = cast("Figure", ax.figure)
     if path is not None:
         save(figure, path)
@@ -271,11 +273,11 @@ def plot_progress(
     ax.grid(color="#e5e5e5", linewidth=0.6)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    ax.set_title(
-        f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}",
-        fontsize=11,
-        color="#222222",
-    )
+    title = f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}"
+    bound = history[-1].lower_bound
+    if instance.optimum is None and bound is not None and lengths[-1] > 0:
+        title += f"  ·  {proven(lengths[-1].item(), bound)}"
+    ax.set_title(title, fontsize=11, color="#222222")
     if path is not None:
         save(figure, path)
     return figure
@@ -287,7 +289,9 @@ def drawn(text: str) -> str:
     return (text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}...").replace("$", r"\$")
 
 
-def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> str:
+def _title(
+    instance: Instance, tour: NDArray[np.int64] | None, closed: bool, lower_bound: float | None
+) -> str:
     parts = [drawn(instance.name), f"{instance.n:,} cities" if instance.n != 1 else "1 city"]
     if tour is not None:
         length = tour_length(instance, tour, closed=closed)
@@ -295,6 +299,8 @@ def _title(instance: Instance, tour: NDArray[np.int64] | None, closed: bool) -> 
         parts.append(f"{'' if closed else 'open path, '}length {_number(length)}{unit}")
         if instance.optimum is not None and closed:  # optima are those of closed tours
             parts.append(f"gap {round(gap(length, instance.optimum), 2) + 0.0:.2f} %")
+        elif lower_bound is not None and length > 0:
+            parts.append(proven(length, lower_bound))
     return "  ·  ".join(parts)
 
 

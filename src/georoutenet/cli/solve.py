@@ -21,6 +21,7 @@ from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
 from georoutenet.io.unpack import MAX_BYTES
+from georoutenet.problem.tour import proven
 from georoutenet.solver.options import CPU_NOTE, SolveOptions
 
 if TYPE_CHECKING:
@@ -313,9 +314,8 @@ def _describe(result: Result) -> None:
     say(f"{instance.name}: {cities}, {instance.rule.value}, {kind}length {_length(result)}")
     if result.gap is not None:
         say(f"optimum {result.optimum:.15g}, gap {_gap(result)} %")
-    elif result.gap_bound is not None and result.length > 0:
-        proven = f"at most {math.ceil(1000 * result.gap_bound) / 1000:.3f} % above optimal"
-        say("proven optimal" if result.gap_bound < 1e-7 else proven)
+    elif result.lower_bound is not None and result.length > 0:
+        say(proven(result.length, result.lower_bound))
     if result.method:
         say(f"first tour: {result.initial_length:.10g} ({result.method})")
     times = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result.timings.items())

@@ -115,6 +115,7 @@ class Result:
                 self.tour,
                 path,
                 closed=self.closed,
+                lower_bound=self.lower_bound,
                 edge_probabilities=None if edges is None else (edges.neighbors, edges.probabilities),
             )
         )
