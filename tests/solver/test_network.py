@@ -56,8 +56,33 @@ def choose(n: int, device: str = "cpu", **options: Any) -> Decoding:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
 def test_the_default_decoder_is_the_recommended_one_on_every_device(device: str) -> None:
-    assert choose(50, device, improve=False) == RECOMMENDED
+    assert choose(50, device, improve=False, precision="float32") == RECOMMENDED
     assert not choose(50, device, decoder="beam").dominance  # the paper's
+
+
+def test_products_are_bfloat16_on_gpus_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def precision(device: str, **options: Any) -> str:
+        return choose(50, device, **options).precision
+
+    assert precision("cpu") == "float32"
+    assert precision("cpu", precision="bfloat16") == "bfloat16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for has in (True, False):
+        monkeypatch.setattr("georoutenet.kernels.choose.has_bf16", lambda device, has=has: has)
+        expected = "bfloat16" if has else "float32"
+        assert precision("cuda:1") == precision("cuda:1", decoder="beam-9-views-2") == expected
+        assert precision("cuda", precision="float32") == "float32"
+        assert precision("cuda", decoder="greedy-bfloat16") == "bfloat16"
+        assert precision("cuda", weights=lambda: None) == "float32"  # a policy keeps its own
+        assert precision("cpu") == "float32"
+
+
+def test_a_result_says_its_precision() -> None:
+    cities = np.random.default_rng(0).random((12, 2))
+    narrow = grn.solve(cities, decoder="greedy", improve=False, precision="bfloat16", device="cpu")
+    wide = grn.solve(cities, decoder="greedy", improve=False, device="cpu")
+    assert "bfloat16" in narrow.method
+    assert "bfloat16" not in wide.method
 
 
 @pytest.mark.parametrize(

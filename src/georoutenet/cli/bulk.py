@@ -59,6 +59,7 @@ def bulk(
     max_seconds: Annotated[float | None, option("max_seconds")] = None,
     seed: Annotated[int, option("seed")] = 0,
     device: Annotated[str, option("device")] = "auto",
+    precision: Annotated[str, option("precision")] = "auto",
     start: Annotated[int | None, typer.Option(min=0, help="Position of the first city, from 0.")] = None,
     end: Annotated[int | None, typer.Option(min=0, help="Position of the last city, from 0.")] = None,
     open_path: Annotated[
@@ -79,6 +80,7 @@ def bulk(
         max_seconds=max_seconds,
         seed=seed,
         device=device,
+        precision=precision,
         start=start,
         end=end,
         closed=not open_path,

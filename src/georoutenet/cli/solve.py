@@ -73,6 +73,7 @@ def solve(
     max_seconds: Annotated[float | None, _option("max_seconds")] = None,
     seed: Annotated[int, _option("seed")] = 0,
     device: Annotated[str, _option("device")] = "auto",
+    precision: Annotated[str, _option("precision")] = "auto",
     start: Annotated[str | None, _option("start")] = None,
     end: Annotated[str | None, _option("end")] = None,
     open_path: Annotated[
@@ -96,6 +97,7 @@ def solve(
         max_seconds=max_seconds,
         seed=seed,
         device=device,
+        precision=precision,
         start=_city(start, id_column),
         end=_city(end, id_column),
         closed=not open_path,

@@ -58,6 +58,24 @@ def choose_decoding(n: int, options: SolveOptions, device: str = "cpu") -> Decod
     300 cities over all pairs, with fewer views where local search follows, and to 1,000 without local search
     over candidate lists. ``decoder="beam"`` is the paper's plain beam.
     """
+    chosen = _choose_decoder(n, options, device)
+    return replace(chosen, precision=_choose_precision(chosen.precision, options, device))
+
+
+def _choose_precision(asked: str, options: SolveOptions, device: str) -> str:
+    """bfloat16 on GPUs that have it, unless the caller says otherwise, in words or by a policy of his own."""
+    if options.precision != "auto":
+        return options.precision
+    if asked != "float32" or not isinstance(options.weights, (str, Path)) or not device.startswith("cuda"):
+        return asked
+    import torch
+
+    from georoutenet.kernels.choose import has_bf16
+
+    return "bfloat16" if torch.cuda.is_available() and has_bf16(torch.device(device)) else asked
+
+
+def _choose_decoder(n: int, options: SolveOptions, device: str) -> Decoding:
     asked = options.decoding
     if asked is not None:
         sparse = n > DENSE and asked.decoder != "beam" and asked.candidates is None

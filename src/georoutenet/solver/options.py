@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from georoutenet.decode.decoding import DECODERS, MOST_VIEWS, Decoding
+from georoutenet.decode.decoding import DECODERS, MOST_VIEWS, PRECISIONS, Decoding
 from georoutenet.device import check_device
 from georoutenet.errors import InputError, whole
 from georoutenet.io.packaged import find_weights
@@ -78,6 +78,12 @@ class SolveOptions:
     )
     seed: int = field(default=0, metadata={"help": "Of sampling, of random views and of local search."})
     device: str = field(default="auto", metadata={"help": "auto, cpu, cuda or cuda:N."})
+    precision: str = field(
+        default="auto",
+        metadata={
+            "help": "Of the network's products: float32, bfloat16, or auto: bfloat16 on GPUs that have it."
+        },
+    )
     start: int | str | None = field(
         default=None, metadata={"help": "First city: its position, counting from 0, or its id."}
     )
@@ -112,6 +118,9 @@ class SolveOptions:
             if not _is_flag(getattr(self, name)):
                 raise InputError(f"{name} must be True or False, got {getattr(self, name)!r}")
         check_device(self.device)
+        if not isinstance(self.precision, str) or self.precision not in ("auto", *PRECISIONS):
+            allowed = ", ".join(("auto", *PRECISIONS))
+            raise InputError(f"unknown precision {self.precision!r}; allowed: {allowed}")
         limit = self.max_seconds
         if limit is not None and not (isinstance(limit, Real) and limit >= 0):
             raise InputError(f"max_seconds must be a number >= 0, got {limit!r}")
@@ -122,6 +131,8 @@ class SolveOptions:
         if self.progress is not None and not callable(self.progress):
             raise InputError(f"progress must be a function of stage and Progress, got {self.progress!r}")
         self._check_first()
+        if self.precision == "float32" and self.decoding is not None and self.decoding.precision != "float32":
+            raise InputError(f"decoder {str(self.decoding)!r} says {self.decoding.precision}, not float32")
         if self.decoding is not None and (self.beam_width is not None or self.views is not None):
             raise InputError(
                 f"decoder {str(self.decoding)!r} says all; give it alone, or a name ({', '.join(DECODERS)}) "
@@ -176,6 +187,7 @@ class SolveKeywords(TypedDict, total=False):
     stop: Stop | None
     seed: int
     device: str
+    precision: str
     start: int | str | None
     end: int | str | None
     closed: bool

@@ -23,7 +23,7 @@ GIVEN = ("name", "rule", "coordinates", "ids", "columns", "id_column", "matrix")
 """What a request says of its instance."""
 SHOWN = ("plane", "optimum", "unit", "notes")
 """What the service says of an instance beside that; ignored in requests."""
-OWN = ("stop", "progress", "device")
+OWN = ("stop", "progress", "device", "precision")
 """Options of ``solve`` that are not a client's to choose."""
 OPTIONS = tuple(each.name for each in fields(SolveOptions) if each.name not in OWN)
 FORMATS = ("tsp", "csv", "tsv", "txt", "json", "geojson")
