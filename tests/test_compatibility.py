@@ -5,8 +5,10 @@ The files in ``tests/data/0.1`` were written by the code of 0.1; ``make.py`` amo
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 import georoutenet as grn
 from georoutenet.cli import app
 from georoutenet.evaluate.results import read_results
+from georoutenet.moved import MOVED
 
 OLD = Path(__file__).parent / "data" / "0.1"
 CONTRACT = json.loads((OLD / "contract.json").read_text())
@@ -122,3 +125,30 @@ def test_commands_of_0_1_have_their_options(name: str) -> None:
         command = command.commands[part]
     here = {text for each in command.params for text in (*each.opts, *each.secondary_opts)}
     assert set(CONTRACT["commands"][name]) <= here
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_modules_of_0_1_are_found_and_warn(name: str) -> None:
+    sys.modules.pop(f"georoutenet.{name}", None)
+    with pytest.warns(DeprecationWarning, match=f"georoutenet.{name} is now georoutenet") as caught:
+        module = importlib.import_module(f"georoutenet.{name}")
+    assert {Path(each.filename).name for each in caught} <= {Path(__file__).name, "__init__.py"}
+    new = importlib.import_module(f"georoutenet.{MOVED[name][0]}")
+    for public in [each for each in vars(new) if each[0].isupper()]:
+        assert getattr(module, public) is getattr(new, public)
+    with pytest.raises(AttributeError, match="have no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_names_that_moved_warn_or_say_where_they_went() -> None:
+    sys.modules.pop("georoutenet.improve", None)
+    with pytest.warns(DeprecationWarning, match="search and georoutenet.stop"):
+        from georoutenet.improve import MaxTime, improve  # type: ignore[import-not-found]
+    assert (MaxTime, improve.__module__) == (grn.MaxTime, "georoutenet.search.local_search")
+    with pytest.warns(DeprecationWarning, match="georoutenet.solver.solve is georoutenet.solve"):
+        from georoutenet.solver import solve
+    assert solve is grn.solve
+    with pytest.raises(AttributeError, match="decode_views"):
+        importlib.import_module("georoutenet.decode").solve_views  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("georoutenet.nothing")

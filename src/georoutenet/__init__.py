@@ -10,12 +10,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from georoutenet.moved import register
+
 # Torch's threads spin while they wait for each other, and on a busy machine the one waited for may not be
 # running: with two threads on two busy cores the network took twenty times as long. A short spin costs
 # nothing when the cores are free. Only a default, and only where torch is not loaded yet.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name is. Type checkers read the imports below and the list `__all__`; a test compares the three.
 _EXPORTS = {
@@ -95,6 +97,8 @@ if TYPE_CHECKING:
     from georoutenet.solver.result import Result
     from georoutenet.solver.stages import warm_up
     from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement
+
+register()  # the modules of 0.1 that moved
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ import typer
 
 from georoutenet import __version__
 from georoutenet.cli import begin
+from georoutenet.cli.examples import show_examples
 from georoutenet.cli.screen import complain, say, show_warning
 from georoutenet.errors import GeoRouteNetError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Short tours through cities in the plane, by a neural policy and local search.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its frames cut words at 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -71,6 +73,7 @@ def _register_subcommands() -> None:
     )
     for module in modules:
         module.register(app)
+    show_examples(app)
 
 
 _register_subcommands()

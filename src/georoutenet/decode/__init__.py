@@ -49,4 +49,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(import_module(f"georoutenet.decode.{_EXPORTS[name]}"), name)
+    if name == "solve_views":
+        raise AttributeError("solve_views of 0.1 became decode_views, whose settings are one Decoding")
     raise AttributeError(f"module 'georoutenet.decode' has no attribute {name!r}")
