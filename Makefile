@@ -49,7 +49,7 @@ ray-run: $(STAMP)
 		{ cat tests/ray_run.txt; exit 1; }
 	cat tests/ray_run.txt
 
-# Hostile inputs, seeded and counted: a minute for each kind of attack.
+# Hostile inputs, kills and signals, seeded and counted: a minute for each kind of attack; then the service.
 torture: $(STAMP)
 	$(BIN)/python -m research.torture
 	$(BIN)/python -m research.abuse

@@ -24,7 +24,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
     try:
         good = not isinstance(value, bool) and int(value) == value and value >= least
         good = good and (most is None or value <= most)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever else may be asked for a number
         good = False
     if not good:
         limit = "" if most is None else f" and at most {most:,}"

@@ -163,3 +163,9 @@ def test_an_index_of_another_shape_is_told(tmp_path: Path, index: str) -> None:
     np.savez(tmp_path / "tiny.npz", index=np.frombuffer(index.encode(), dtype=np.uint8))
     with pytest.raises(InputError, match="not a file of packed results"):
         Packed(tmp_path / "tiny.npz")
+
+
+def test_results_say_what_they_are_of(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.csv", Results({"weights": "x"}, []))
+    with pytest.raises(InputError, match=r"a\.csv: its header does not say which set"):
+        read_any(tmp_path / "a.csv")

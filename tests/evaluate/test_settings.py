@@ -96,3 +96,9 @@ def test_settings_of_a_named_decoder_are_refused_by_a_label_that_says_more() -> 
 def test_what_is_no_label(text: str) -> None:
     with pytest.raises(InputError, match="written like greedy, beam-100"):
         parse_decoder(text)
+
+
+@pytest.mark.parametrize("header", [{"seed": "x"}, {"decoder": "greedy", "batch": ""}, {"improve": "a"}])
+def test_a_header_that_cannot_be_read_is_an_input_error(header: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        settings_of(header)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from georoutenet.errors import InputError
 from georoutenet.io.export import cut_at_antimeridian, format_geojson, format_gpx, latitude_longitude
+from georoutenet.io.files import read_instance, write_tour
 from georoutenet.problem.instance import Instance
 
 
@@ -116,3 +118,14 @@ def test_gpx() -> None:
         assert [point.findtext(f"{space}desc") for point in points][:3] == [None, "note: x", None]
     with pytest.raises(InputError, match="GPX needs latitudes and longitudes"):
         format_gpx(np.array([0]), Instance([[0, 0]]))
+
+
+@pytest.mark.parametrize("extension", [".csv", ".tour", ".json", ".geojson", ".gpx"])
+def test_what_utf8_cannot_hold_is_written_out(extension: str, tmp_path: Path) -> None:
+    """JSON can hold half of a pair of surrogates: the tour is not lost for it."""
+    (tmp_path / "a.json").write_text(
+        '[{"lat": 1, "lon": 2, "note": "\\ud800"}, {"lat": 3, "lon": 4, "note": "b"}]'
+    )
+    instance = read_instance(tmp_path / "a.json").replaced(name="\ud800")
+    write_tour(tmp_path / f"tour{extension}", [1, 0], instance)
+    assert (tmp_path / f"tour{extension}").read_text(encoding="utf-8")

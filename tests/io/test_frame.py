@@ -172,7 +172,7 @@ def test_pandas_in_and_out() -> None:
     assert found.index.name == "stop"
     assert found["city"].tolist() == result.tour.tolist()
     assert found["name"].tolist() == frame["name"].iloc[result.tour].tolist()
-    assert list(found) == ["position", "city", "x", "y", "lat", "lon", "name", "n"]
+    assert list(found) == ["position", "city", "lat", "lon", "name", "n"]
     assert grn.solve([[0, 0], [1, 1]]).to_frame()["city"].tolist() == [0, 1]
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
@@ -52,3 +54,18 @@ def test_an_instance_in_a_notebook() -> None:
     assert "<svg" not in Instance(matrix=[[0, 1], [1, 0]])._repr_html_()
     assert "<script" not in Instance(POINTS, name="<script>")._repr_html_()
     assert "<svg" not in sketch("", Instance([[k, 0] for k in range(LARGEST + 1)]).coordinates)
+
+
+@pytest.mark.parametrize("values", [None, 1.5, object(), np.array("x")])
+def test_a_column_that_is_no_column_is_refused(values: Any) -> None:
+    with pytest.raises(InputError, match="the column 'a' must hold a value for each city"):
+        Instance(np.eye(3, 2), columns={"a": values})
+
+
+def test_odd_names_are_refused() -> None:
+    with pytest.raises(InputError, match="name must be a string, got 5"):
+        Instance(np.eye(3, 2), name=5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"there is no column \['a'\] of ids"):
+        Instance(np.eye(3, 2), columns={"a": range(3)}, id_column=["a"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="coordinates"):
+        Instance(object())  # type: ignore[arg-type]

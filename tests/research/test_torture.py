@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from research.torture import ATTACKS, attacked, main
+from research.torture import overshoot, tally
+from research.torture.run import ATTACKS, KINDS, attacked, main
 
 COUNTS = {
     "instances": 600,
     "tours": 300,
     "names": 300,
-    "options": 2000,
     "weights": 40,
+    "results": 200,
+    "exports": 200,
+    "options": 2000,
+    "arrays": 600,
+    "frames": 300,
     "solves": 60,
     "requests": 1000,
-    "signals": 2,
+    "batches": 40,
+    "training": 1,
+    "writing": 10,
+    "commands": 2,
+    "first_calls": 1,
 }
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_slice_of_each_attack(name: str, tmp_path: Path) -> None:
     """Nothing foreign is raised, and the inputs are neither harmless nor all refused."""
+    if name == "frames":
+        pytest.importorskip("pandas", reason="pandas is not installed")
+    if KINDS[name] in ("kills", "signals") and os.name == "nt":
+        pytest.skip("needs POSIX signals")
+    before = tally[KINDS[name]]
     outcomes = Counter(attacked(name, seed, tmp_path) for seed in range(COUNTS[name]))
     assert outcomes.total() == COUNTS[name]
-    if name in ("names", "signals"):
-        return
-    assert outcomes.keys() == {"accepted", "refused"}
-    assert min(outcomes.values()) >= COUNTS[name] // 50
+    assert tally[KINDS[name]] - before >= outcomes["accepted"]
+    if KINDS[name] in ("kills", "signals"):
+        assert tally[KINDS[name]] > before
+    elif name != "names":
+        assert outcomes.keys() - {"not a frame"} == {"accepted", "refused"}
+        assert min(outcomes["accepted"], outcomes["refused"]) >= COUNTS[name] // 50
 
 
 def test_findings_are_counted_and_named(
@@ -42,4 +59,13 @@ def test_findings_are_counted_and_named(
     assert [f"names with seed {seed}:" in err for seed in (4, 5, 6, 7, 8)] == [False, True, True, True, False]
     monkeypatch.setitem(ATTACKS, "names", lambda source, folder: "accepted")
     assert main(["--attack", "names", "--count", "2"]) == 0
-    assert "names              2 in     0 s: 2 accepted" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "names                2 in     0 s: 2 accepted" in out
+    assert "inputs             2\nsolves             0\nkills              0\nsignals            0\n" in out
+
+
+def test_the_table_says_by_how_much_limits_were_exceeded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--attack", "solves", "--count", "5"]) == 0
+    exceeded = [line for line in capsys.readouterr().out.split("\n") if line.startswith("limits exceeded")]
+    assert len(exceeded) == 1
+    assert f"at most {1000 * max(overshoot):.0f} ms" in exceeded[0]

@@ -215,12 +215,14 @@ _DAMAGE = (
 def read_any(path: str | os.PathLike[str]) -> Results:
     """The results in a CSV file, or those that ``FILE.npz:CELL`` names."""
     file, _, name = str(path).partition(f"{SUFFIX}:")
-    if name:
-        return Packed(file + SUFFIX)[name]
-    if str(path).endswith(SUFFIX):
+    if not name and str(path).endswith(SUFFIX):
         names = ", ".join(Packed(path).names)
         raise InputError(f"{path} holds many results; name one, as {path}:CELL, of {names}")
-    return read_results(path)
+    results = Packed(file + SUFFIX)[name] if name else read_results(path)
+    for key in ("weights", "set"):
+        if key not in results.header:
+            raise InputError(f"{path}: its header does not say which {key}")
+    return results
 
 
 def cell_name(path: Path) -> str:

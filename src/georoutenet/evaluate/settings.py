@@ -80,13 +80,18 @@ def parse_decoder(text: str, *, alone: Mapping[str, Any] | None = None, **others
 
 def settings_of(header: Mapping[str, str]) -> Settings:
     """The settings that a file of results was made with; older headers lack what was not there yet."""
-    return Settings(
-        Decoding.from_header(header),
-        improve=float(header.get("improve") or 0.0),
-        statistics=header.get("statistics") or "frozen",
-        seed=int(header.get("seed", "0")),
-        batch=int(header.get("batch", "1")),
-    )
+    try:
+        return Settings(
+            Decoding.from_header(header),
+            improve=float(header.get("improve") or 0.0),
+            statistics=header.get("statistics") or "frozen",
+            seed=int(header.get("seed", "0")),
+            batch=int(header.get("batch", "1")),
+        )
+    except InputError:
+        raise
+    except (KeyError, ValueError) as error:
+        raise InputError(f"the header of results cannot be read: {error}") from None
 
 
 def header_of(settings: Settings) -> dict[str, str]:

@@ -27,7 +27,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """
     if mode not in ("w", "wb"):
         raise InputError(f"unknown mode {mode!r}; allowed: 'w', 'wb'")
-    text = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+    # Half of a pair of surrogates, which JSON can hold and UTF-8 cannot, is written out, as in \ud800.
+    text = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n", "errors": "backslashreplace"}
     if os.path.isdir(path):
         raise InputError(f"{path}: cannot write: is a folder")
     if os.path.exists(path) and not os.path.isfile(path):

@@ -143,7 +143,7 @@ def _without_own(columns: Columns) -> Columns:
 def _find_ids(columns: Columns) -> str | None:
     for pattern in _IDS:
         for name, values in columns.items():
-            texts = [str(value) for value in values if value is not None and value != ""]
+            texts = [text for text in (str(value) for value in values if value is not None) if text]
             if re.fullmatch(pattern, name, re.I) and len(set(texts)) == len(values):
                 return name
     return None

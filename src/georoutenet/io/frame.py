@@ -36,7 +36,8 @@ class Frame(Protocol):
 
 def is_frame(given: object) -> TypeGuard[Frame]:
     """Whether something is a data frame, or a series of GeoPandas."""
-    return _geometry(given) is not None or (hasattr(given, "columns") and hasattr(given, "__getitem__"))
+    ways = all(hasattr(type(given), way) for way in ("__getitem__", "__len__"))
+    return _geometry(given) is not None or (ways and hasattr(given, "columns"))
 
 
 def frame_instance(frame: Frame, *, name: str = "instance", id_column: str | None = None) -> Instance:
@@ -155,8 +156,11 @@ def to_frame(tour: Tour, instance: Instance) -> pandas.DataFrame:
         raise MissingDependencyError("a data frame needs pandas: pip install pandas") from None
     order = tour.tolist()
     written = written_columns(instance, order)
-    if instance.ids is None or instance.id_column is None:
-        return pandas.DataFrame(written)
-    del written[written_name(instance.id_column)]
-    ids = pandas.Index([instance.ids[city] for city in order], name=instance.id_column)
-    return pandas.DataFrame(written, index=ids)
+    ids = None
+    try:
+        if instance.ids is not None and instance.id_column is not None:
+            del written[written_name(instance.id_column)]
+            ids = pandas.Index([instance.ids[city] for city in order], name=instance.id_column)
+        return pandas.DataFrame(written, index=ids)
+    except UnicodeError as error:  # half of a pair of surrogates, which JSON can hold
+        raise InputError(f"the columns cannot be a data frame: {error}") from None

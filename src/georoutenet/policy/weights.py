@@ -27,6 +27,7 @@ from georoutenet.io.packaged import find_weights
 from georoutenet.io.strict_json import parse_json
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
+from georoutenet.unbroken import unbroken
 
 FORMAT = "georoutenet-weights"
 VERSION = 1
@@ -83,7 +84,7 @@ def read_card(name_or_path: str | Path) -> tuple[PolicyConfig, dict[str, Any]]:
 def load_policy(name_or_path: str | Path, device: torch.device | str = "cpu") -> Policy:
     """A policy in evaluation mode from packaged weights (by name) or a file (by path)."""
     path = find_weights(name_or_path)
-    policy, _, data = _read(path)
+    policy, _, data = unbroken(lambda: _read(path))  # torch imports more of itself here
     try:
         tensors = load(data)
     except SafetensorError as error:

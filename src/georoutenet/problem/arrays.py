@@ -44,7 +44,8 @@ def refuse_other_than_numbers(values: ArrayLike, given: NDArray[Any], what: str)
     """Booleans, also among numbers of a list, complex numbers and dates: NumPy would make numbers of them."""
     if given.dtype.kind in "bcmM":
         raise InputError(f"{what} must be numbers, got {given.dtype}")
-    rows = given if given.dtype.kind == "O" else values if isinstance(values, (list, tuple)) else ()
+    listed = values if isinstance(values, (list, tuple)) else ()
+    rows = np.atleast_1d(given) if given.dtype.kind == "O" else listed
     for row, entries in enumerate(rows):
         kinds = set(map(type, entries)) if isinstance(entries, (list, tuple, np.ndarray)) else {type(entries)}
         if kinds & {bool, np.bool_}:

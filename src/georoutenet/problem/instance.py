@@ -240,13 +240,27 @@ class Instance:
             store("latlon", latlon)
         if self.optimum is not None and not (np.isfinite(self.optimum) and self.optimum >= 0):
             raise InputError(f"optimum must be a finite length >= 0, got {self.optimum}")
-        store("columns", {str(name): tuple(values) for name, values in self.columns.items()})
-        for name, values in self.columns.items():
-            if len(values) != self.n:
-                raise InputError(f"the column {name!r} has {len(values)} rows for {self.n} cities")
-        if self.id_column is not None and self.id_column not in self.columns:
+        if not isinstance(self.name, str):
+            raise InputError(f"name must be a string, got {self.name!r}")
+        store("columns", self._checked_columns())
+        if self.id_column is not None and self.id_column not in list(self.columns):
             known = ", ".join(self.columns) or "none"
             raise InputError(f"there is no column {self.id_column!r} of ids; columns: {known}")
+
+    def _checked_columns(self) -> dict[str, tuple[Any, ...]]:
+        columns: dict[str, tuple[Any, ...]] = {}
+        for name, values in self.columns.items():
+            try:
+                columns[str(name)] = tuple(values)
+            except TypeError:
+                raise InputError(
+                    f"the column {name!r} must hold a value for each city, got {values!r:.80}"
+                ) from None
+            if len(columns[str(name)]) != self.n:
+                raise InputError(
+                    f"the column {name!r} has {len(columns[str(name)])} rows for {self.n} cities"
+                )
+        return columns
 
     def _check_rule(self) -> None:
         fits = DistanceRule.EUCLIDEAN if self.matrix is None else DistanceRule.EXPLICIT
