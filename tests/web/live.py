@@ -18,7 +18,7 @@ from georoutenet.web.server import Patience
 
 LONG = 600.0
 """Seconds of a search that somebody has to end."""
-GIVE_UP = 60.0
+GIVE_UP = 240.0
 """Seconds after which a test that waits for something has failed."""
 
 

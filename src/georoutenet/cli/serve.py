@@ -56,4 +56,10 @@ def serve(
         quiet=quiet,
         warm=warm_up,
     )
-    serve(settings, lambda address: say(f"the playground is at {address} (Ctrl-C ends it)", err=True))
+
+    def announce(address: str) -> None:
+        say(f"the playground is at {address} (Ctrl-C ends it)", err=True)
+        if host in ("127.0.0.1", "::1", "localhost"):
+            say("only this machine reaches it; --host 0.0.0.0 lets others in", err=True)
+
+    serve(settings, announce)
