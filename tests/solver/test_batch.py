@@ -152,6 +152,8 @@ def with_value(row: tuple[int, ...], value: float) -> np.ndarray:
         (np.zeros((2, 0, 2)), {}, "with n >= 1"),
         ([np.zeros((3, 2)), np.zeros((4, 2))], {}, r"row 0 has 3 values, row 1 has 4"),
         (np.zeros((2, 6, 2), dtype=bool), {}, "must be numbers, got bool"),
+        (torch.zeros(2, 6, 2, dtype=torch.bool), {}, "must be numbers, got bool"),
+        (torch.zeros(2, 6, 2, dtype=torch.complex64), {}, "must be numbers, got complex"),
         (torch.zeros(2, 6, 2, requires_grad=True), {}, r"give tensor.detach\(\)"),
         (np.array([[["a", "b"]]]), {}, r"array of numbers of shape \(B, n, 2\)"),
         (odd("uniform", 2, 6), {"rule": "EXPLICIT"}, "unknown distance rule 'EXPLICIT'; allowed: EUCLIDEAN"),

@@ -64,10 +64,11 @@ def solve_batch(
     the lengths alone. NumPy (or lists) in, NumPy out; a tensor of torch gives tensors on its device. All
     instances are measured by ``rule``: a ``DistanceRule`` but EXPLICIT, or its name.
 
-    Options are those of ``solve`` and give the tours that ``solve_many`` would give, on ``workers`` threads
-    (one per core). ``max_seconds``, and the time in ``stop``, bound the whole call, and what one instance
-    does not need goes to the others; iterations and gaps in ``stop`` are of each instance. Where time ends
-    before all are searched, the rest have a tour along a space-filling curve, and a warning says how many.
+    Options are those of ``solve`` and on a CPU give the tours that ``solve_many`` would give, on ``workers``
+    threads (one per core); up to 1,024 cities a GPU, where there is one, searches by itself.
+    ``max_seconds``, and the time in ``stop``, bound the whole call, and what one instance does not need goes
+    to the others; iterations and gaps in ``stop`` are of each instance. Where time ends before all are
+    searched, the rest have a tour along a space-filling curve, and a warning says how many.
     ``start`` and ``end`` are positions and hold for all. ``progress`` is called some ten times a second with
     the stage ``batch`` and a ``Progress`` whose iterations are the instances done and whose length is their
     mean. Ctrl-C ends the call without a result.
@@ -312,8 +313,9 @@ def _is_good_on_gpu(given: Any) -> bool:
 def _points(coordinates: Any, rule: DistanceRule) -> Points:
     """What was given as ``(B, n, 2)`` in float64, checked as ``Instance`` checks it."""
     values = coordinates
-    if _is_tensor(values) and not values.requires_grad and not values.is_complex():
-        values = values.cpu().double()
+    if _is_tensor(values) and not values.requires_grad:
+        values = values.cpu()
+        values = values.double() if values.is_floating_point() else values  # NumPy has no bfloat16
     given = given_array(values, "coordinates", "(B, n, 2)")
     refuse_other_than_numbers(
         coordinates if isinstance(coordinates, (list, tuple)) else (), given, "coordinates"
