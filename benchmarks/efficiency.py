@@ -64,7 +64,7 @@ def main() -> None:
 
     left_out = measure_all(
         options.out,
-        options.weights.split(","),
+        [name for name in options.weights.split(",") if name],
         parse_sets(options.sets),
         [parse_decoder(each, **others) for each in options.decoder.split(",")],
         [each for each in options.solver.split(",") if each],

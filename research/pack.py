@@ -2,6 +2,7 @@
 
     python -m research.pack results/georoutenet.npz evaluated/georoutenet     # add or replace cells
     python -m research.pack --unpack results/georoutenet.npz evaluated/again  # CSV files as they were
+    python -m research.pack --references results                 # measure all against today's references
 
 Each file ``SET-DECODER.csv`` or ``.csv.gz`` becomes the cell ``SET-DECODER``. Results of other weights than
 those in the packed file already are refused; ``--replace`` leaves nothing of what it held before. Reference
@@ -14,8 +15,9 @@ import argparse
 from pathlib import Path
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.packed import Packed, cell_name, write_packed
-from georoutenet.evaluate.results import Results, read_results, write_results
+from georoutenet.evaluate.packed import SHARED, Packed, cell_name, write_packed
+from georoutenet.evaluate.references import load_references
+from georoutenet.evaluate.results import DECIMALS, Results, read_results, write_results
 from georoutenet.io.datasets import dataset
 
 
@@ -38,6 +40,36 @@ def pack_folder(path: Path, folder: Path, *, replace: bool = False) -> list[str]
     return list(cells)
 
 
+def measure_again(folder: Path) -> dict[str, int]:
+    """Put the packaged references of today into every packed file of a folder; rows that changed, by file.
+
+    Lengths stay as they are. ``references.npz`` is made anew, so it holds no table that nobody uses.
+    """
+    paths = sorted(path for path in folder.glob("*.npz") if path.name != SHARED)
+    packed = {path: Packed(path).results() for path in paths}
+    (folder / SHARED).unlink(missing_ok=True)
+    changed = {}
+    for path, cells in packed.items():
+        renewed = {name: _with_references(results) for name, results in cells.items()}
+        changed[path.name] = sum(
+            before.reference != after.reference
+            for name, results in cells.items()
+            for before, after in zip(results.rows, renewed[name].rows, strict=True)
+        )
+        write_packed(path, renewed, share_tables=True)
+    return changed
+
+
+def _with_references(results: Results) -> Results:
+    """The same rows against the packaged references; published optima do not change."""
+    data = dataset(results.header["set"])
+    if not data.is_random:
+        return results
+    lengths = load_references(data.name).lengths.round(DECIMALS)
+    place = {f"{data.name}-{k}": float(length) for k, length in enumerate(lengths)}
+    return Results(results.header, [row._replace(reference=place[row.instance]) for row in results.rows])
+
+
 def unpack(path: Path, folder: Path) -> list[Path]:
     """Write each cell as the CSV file that it was."""
     written = []
@@ -52,11 +84,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path, help="the packed file, .npz")
-    parser.add_argument("folder", type=Path, help="the folder of CSV files")
+    parser.add_argument("file", type=Path, help="the packed file, .npz; a folder with --references")
+    parser.add_argument("folder", type=Path, nargs="?", help="the folder of CSV files")
     parser.add_argument("--unpack", action="store_true")
     parser.add_argument("--replace", action="store_true", help="drop the cells that were there before")
+    parser.add_argument("--references", action="store_true", help="measure against today's references")
     options = parser.parse_args()
+    if options.references:
+        for name, rows in measure_again(options.file).items():
+            print(f"{name}: {rows} rows have another reference")
+        return
+    if options.folder is None:
+        parser.error("which folder of CSV files?")
     if options.file.suffix != ".npz":
         parser.error(f"a packed file ends in .npz, got {options.file}")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +29,13 @@ class SolverRows(NamedTuple):
 
 @cache
 def solver_rows(path: Path = PATH) -> dict[tuple[str, str], SolverRows]:
-    """By the name in the tables and the set; nothing where the file is missing."""
-    if not path.exists():
-        return {}
+    """By the name in the tables and the set, from the packed file and the plain one; nothing without them."""
     found: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-    with open(path, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):  # of an instance that was solved again the last row counts
-            found.setdefault((row["solver"], row["set"]), {})[row["instance"]] = row
+    for each, reader in ((path.with_name(f"{path.name}.gz"), gzip.open), (path, open)):
+        if each.exists():
+            with reader(each, "rt", encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):  # of an instance that was solved again the last row counts
+                    found.setdefault((row["solver"], row["set"]), {})[row["instance"]] = row
     short = {words: name for name, words in NAMES.items()}
     return {
         (short[solver], name): SolverRows(

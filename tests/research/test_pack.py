@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from made_up import random_set, tsplib_set
 
-from georoutenet.evaluate.packed import Packed
+from georoutenet.evaluate.packed import SHARED, Packed, write_packed
+from georoutenet.evaluate.references import load_references
 from georoutenet.evaluate.results import Results, format_results, read_results, write_results
 from research import pack
 
@@ -53,6 +54,27 @@ def test_cells_are_added_and_replaced(
     assert format_results(Packed(packed)["ring50-greedy"]) == format_results(changed)
     run(monkeypatch, "--replace", packed, more)
     assert Packed(packed).names == ["ring50-greedy"]
+
+
+def test_shorter_references_reach_every_packed_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Made-up rows have the reference 1; lengths and published optima stay."""
+    write_results(tmp_path / "ring50.csv", random_set("ring50"))  # rounds lengths to nine decimals
+    before = {"ring50-greedy": read_results(tmp_path / "ring50.csv"), "tsplib36-greedy": tsplib_set()}
+    for file in ("a", "b"):
+        write_packed(tmp_path / f"{file}.npz", before, share_tables=True)
+    tables = len(Packed(tmp_path / SHARED).index["tables"])
+    run(monkeypatch, "--references", tmp_path)
+    assert "a.npz: 1000 rows" in capsys.readouterr().out
+    assert len(Packed(tmp_path / SHARED).index["tables"]) == tables
+    lengths = load_references("ring50").lengths
+    for file in ("a", "b"):
+        after = Packed(tmp_path / f"{file}.npz")
+        ring = after["ring50-greedy"]
+        assert ring.references == pytest.approx(lengths, abs=1e-9)
+        assert ring.lengths.tolist() == pytest.approx(before["ring50-greedy"].lengths.tolist(), abs=1e-9)
+        assert format_results(after["tsplib36-greedy"]) == format_results(tsplib_set())
 
 
 def test_results_of_other_weights_and_wrong_names_are_refused(
