@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo test test-slow test-browser test-ray ray-run torture format clean
+.PHONY: demo test test-slow test-browser test-ray ray-run torture gate format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -53,6 +53,10 @@ ray-run: $(STAMP)
 torture: $(STAMP)
 	$(BIN)/python -m research.torture
 	$(BIN)/python -m research.abuse
+
+# One row of quality and speed, compared with the last release's.
+gate: $(STAMP)
+	$(BIN)/python benchmarks/gate.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
