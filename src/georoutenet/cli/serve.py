@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -62,4 +64,8 @@ def serve(
         if host in ("127.0.0.1", "::1", "localhost"):
             say("only this machine reaches it; --host 0.0.0.0 lets others in", err=True)
 
-    serve(settings, announce)
+    try:
+        serve(settings, announce)
+    except SystemExit as end:  # by SIGTERM; a thread that still loads would break an orderly end
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)

@@ -105,8 +105,10 @@ class Searches:
         task = asyncio.create_task(self.run(lambda cancel: _solve(work, self.limits, cancel, report), client))
         task.add_done_callback(lambda _: frames.wake.set())
         try:
-            while not task.done():
+            ended = False
+            while not ended:
                 await frames.wake.wait()
+                ended = task.done()  # looked at before the news is taken: none is lost
                 for event in frames.take():
                     yield event
             yield "done", task.result()
