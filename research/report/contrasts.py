@@ -2,8 +2,8 @@
 
 The primary ones, listed when the mean gaps of both seeds were known and their intervals were not: the
 encoder, the objective and their interaction, with Beam-1000 and NAR4TSP's frozen statistics, on ``test50``,
-``test100`` and ``tsplib36``. With ``G[e, o]`` the mean gap of encoder ``e`` (0: NAR4TSP, 1: GeoRouteNet) under
-objective ``o`` (0: PG, 1: MCS), averaged over seeds, in percent:
+``test100`` and ``tsplib36``. With ``G[e, o]`` the mean gap of encoder ``e`` (0: NAR4TSP, 1: GeoRouteNet)
+under objective ``o`` (0: PG, 1: MCS), averaged over seeds, in percent:
 
     encoder       ((G00 - G10) + (G01 - G11)) / 2        points that the encoder takes off
     objective     ((G00 - G01) + (G10 - G11)) / 2        points that the objective takes off
