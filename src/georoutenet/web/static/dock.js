@@ -88,7 +88,7 @@ export class Dock {
 		});
 		row("Lower bound", ({ run }) => run.bound && formatLength(run.bound, unit));
 		row("Too long by at most", ({ run, frame }) => run.bound && excess(frame.length, run.bound, "0, proven optimal"));
-		if (optimum !== null) row(`Above best known ${formatLength(optimum)}`, ({ frame }) => excess(frame.length, optimum, "reached"));
+		if (optimum !== null) row(`Above the optimum ${formatLength(optimum)}`, ({ frame }) => excess(frame.length, optimum, "reached"));
 		row("After", ({ frame }) => {
 			const kicks = isAlone && frame.iterations ? `, ${formatCount(frame.iterations)} kicks` : "";
 			return formatSeconds(frame.seconds) + kicks;
