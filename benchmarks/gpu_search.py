@@ -3,13 +3,14 @@
     python benchmarks/gpu_search.py                      # test50, test100, test200, test1000
     python benchmarks/gpu_search.py --n 100 --depth 1 3 5
     python benchmarks/gpu_search.py --dry-run            # no GPU: a few kicks in the emulator, no rows
+    python benchmarks/gpu_search.py --dry-run --n 100 --first curve --count 24 --kicks 512 --csv FILE
 
 The instances of the test sets, repeated up to ``--count``, are taken to more and more kicks; a row is written
 each time their number has doubled: mean gap to the packaged references, seconds of the first tours and of the
 search since (the device is waited for), instances and kicks per second of both together. ``greedy-edge`` is
 made by one CPU thread, ``network`` by the packaged weights with greedy decoding of one view. The rows
 ``cpu`` are ``solve_batch(device="cpu")`` on all cores. Rows go to ``benchmarks/results/gpu_search.csv`` or to
-another file, ``--csv``.
+another file, ``--csv``. In the emulator kicks and gaps are those of a GPU; times mean nothing.
 """
 
 from __future__ import annotations
@@ -130,19 +131,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="instances (default: 20,000; 4,096 of 1,000 cities)")
     parser.add_argument("--first", nargs="+", default=list(FIRST), choices=list(FIRST))
     parser.add_argument("--depth", type=int, nargs="+", default=[5])
-    parser.add_argument("--kicks", type=int, default=4096, help="of a walk, at most")
-    parser.add_argument("--cpu", type=int, default=200, help="instances of the CPU's rows; 0 leaves them out")
-    parser.add_argument("--csv", type=Path, default=Path("gpu_search.csv"), help="the file to append to")
+    parser.add_argument("--kicks", type=int, help="of a walk, at most (default: 4096; 2 in a dry run)")
+    parser.add_argument("--cpu", type=int, help="instances of the CPU's rows (default: 200 or --count)")
+    parser.add_argument("--csv", type=Path, help="the file to append to")
     parser.add_argument("--dry-run", action="store_true", help="a few kicks in the emulator, no rows")
     options = parser.parse_args()
+    target = options.csv
     if options.dry_run:
         emulate()
-        options.kicks, options.cpu, options.count = 2, 2, 2
-        options.n = [n for n in options.n if n <= 100]
+        options.kicks, options.count = options.kicks or 2, options.count or 2
+        options.n = [n for n in options.n if n <= 200]
     elif not torch.cuda.is_available():
         parser.error("there is no CUDA device; --dry-run needs none")
+    else:
+        target, options.kicks = target or Path("gpu_search.csv"), options.kicks or 4096
     device = torch.device("cpu" if options.dry_run else "cuda")
-    target = None if options.dry_run else options.csv
+    cpu = min(200, options.count or 200) if options.cpu is None else options.cpu
     for n in options.n:
         known = load_references(f"test{n}").lengths
         own = np.arange(options.count or COUNTS[n]) % len(known)
@@ -152,8 +156,8 @@ def main() -> None:
             for depth in options.depth:
                 for row in on_gpu(points, known[own], first, depth, options.kicks):
                     keep(row, target)
-        part = slice(0, options.cpu)
-        for kicks in (0, 64, 512, 4096) if options.cpu else ():
+        part = slice(0, cpu)
+        for kicks in (0, 16, 64, 256, 512, 1024, 4096) if cpu else ():
             if kicks <= options.kicks:
                 keep(on_cpu(cities[part], known[own][part], kicks), target)
 
