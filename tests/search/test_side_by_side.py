@@ -13,7 +13,7 @@ from georoutenet.search import greedy_edge, improve, kernels, side_by_side
 from georoutenet.search.local_search import kernel_coordinates
 from georoutenet.search.neighbors import nearest_neighbors
 from georoutenet.search.state import best_tour, make_search
-from georoutenet.stop import MaxIterations, MaxTime, Progress
+from georoutenet.stop import Budget, MaxIterations, MaxTime, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,28 @@ def test_walks_that_agree_end_the_search() -> None:
     assert found.seconds < 60
     alone = improve(instance, greedy_edge(instance.coordinates), stop=MaxTime(60), agreed=4)
     assert found.length == alone.length
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_limit_ends_a_round_that_would_take_hours(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "ROUND", 10**9)
+    looks: list[int] = []
+
+    class Looks:
+        """Time is over at the hundredth look at the clock."""
+
+        def budget(self, progress: Progress) -> Budget:
+            looks.append(progress.iterations)
+            return Budget(seconds=1.0 if len(looks) < 100 else 0.0)
+
+    before = threading.active_count()
+    instance = instance_of(300, 5)
+    given = greedy_edge(instance.coordinates)
+    found = improve(instance, given, stop=Looks(), workers=workers)
+    assert threading.active_count() == before
+    assert len(looks) < 110
+    assert found.iterations > 0
+    assert found.length == tour_length(instance, found.tour) < tour_length(instance, given)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

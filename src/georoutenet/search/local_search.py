@@ -77,7 +77,8 @@ class Improved:
     interrupted: bool = False
     """Whether Ctrl-C ended the search; the tour is the best so far."""
     lower_bound: Any = None
-    """No closed tour is shorter; None for paths, above 5,000 cities and where lists were given."""
+    """No closed tour is shorter; None for paths, where lists were given, and for many cities:
+    above 5,000 where time is short, above ``WHOLE`` in any case."""
 
 
 def improve(

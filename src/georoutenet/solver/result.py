@@ -54,8 +54,9 @@ class Result:
     interrupted: bool = False
     """Whether Ctrl-C ended the work; the tour is the best so far."""
     lower_bound: float | None = None
-    """No closed tour is shorter (Held and Karp's bound); None for paths, above 5,000 cities and without local
-    search. ``georoutenet.search.ascent.lower_bound`` finds one up to 20,000 cities."""
+    """No closed tour is shorter (Held and Karp's bound); None for paths, without local search, above
+    10,000 cities and, where time is short, above 5,000. ``georoutenet.search.ascent.lower_bound`` finds one
+    up to 20,000 cities."""
     edges: EdgeProbabilities | None = field(default=None, repr=False)
     """What the network said, where it was asked."""
     score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
