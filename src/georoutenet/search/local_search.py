@@ -263,9 +263,8 @@ class _Run:
             own.count[:], own.excess[:] = state.count, state.excess
             own.queued[:] = False
             walkers.append(Walker(own))
-        longest = max(ROUND, len(state.tour))
         while (left := self._budget()).seconds > 0 and left.iterations > 0:
-            whole = int(min(left.iterations, longest * len(walkers)))
+            whole = int(min(left.iterations, ROUND * len(walkers)))
             for k, walker in enumerate(walkers):
                 walker.kicks = whole // len(walkers) + (k < whole % len(walkers))
             try:
