@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from georoutenet.search.state import MANY, best_tour, next_slice
 
 ROUND = 1_000
-"""Kicks of each worker between two meetings. Two workers at 5,000 cities, as many kicks as one in all: tours as
-long as one's with 1,000 (mean of two seeds), 0.02 % longer with 5,000."""
+"""Kicks of each worker between two meetings. Two workers at 5,000 cities, as many kicks as one in all: tours
+as long as one's with 1,000 (mean of two seeds), 0.02 % longer with 5,000."""
 WAIT = 0.005
 """Seconds between two looks at the clock while others finish their round."""
 
