@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo test test-slow test-browser test-ray ray-run torture gate format clean
+.PHONY: demo docs test test-slow test-browser test-ray ray-run torture gate format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -48,6 +48,11 @@ ray-run: $(STAMP)
 		tests/bulk/test_on_ray.py tests/bulk/test_solver.py >> tests/ray_run.txt || \
 		{ cat tests/ray_run.txt; exit 1; }
 	cat tests/ray_run.txt
+
+# The documentation as a site, in build/site; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 # Hostile inputs, kills and signals, seeded and counted: a minute for each kind of attack; then the service.
 torture: $(STAMP)

@@ -30,7 +30,15 @@ from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import space_filling_curve
 from georoutenet.solver.api import available_cores
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
-from georoutenet.solver.stages import AGREED, Cancelled, Group, Later, default_stop, load_compiled
+from georoutenet.solver.stages import (
+    AGREED,
+    Cancelled,
+    Group,
+    Later,
+    default_stop,
+    load_compiled,
+    that_ends,
+)
 from georoutenet.stop import AnyOf, MaxTime, Progress, Stop
 
 CHUNK = 1024
@@ -287,7 +295,7 @@ class _Batch:
     def _search_stop(self, left: float) -> Stop:
         if self.limit is None:
             return default_stop(self.n)
-        own = Later(self.limit, now() - self.began)
+        own = Later(that_ends(self.limit, self.n), now() - self.began)
         return AnyOf(own, MaxTime(left), default_stop(self.n)) if self.timed else own
 
 

@@ -33,7 +33,7 @@ from georoutenet.solver.network import (
 )
 from georoutenet.solver.options import CPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
-from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop
+from georoutenet.stop import AnyOf, Budget, Gap, MaxTime, NoImprovement, Progress, Stop
 from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
@@ -371,7 +371,7 @@ class Group:
         if self.options.max_seconds is not None:
             return Later(MaxTime(self.options.max_seconds), offset)
         if self.options.stop is not None:
-            return Later(self.options.stop, offset)
+            return Later(that_ends(self.options.stop, self.n), offset)
         return AnyOf(default_stop(self.n), Later(MaxTime(self.longest), offset))
 
     def _search_report(self, offset: float) -> Callable[[Progress], None] | None:
@@ -390,6 +390,10 @@ def warm_up(
     weights out. ``progress`` hears of the stage ``compile``, as in ``solve``.
     """
     load_compiled(Ends(1), [], progress)
+    from georoutenet.search.construct import greedy_edge
+    from georoutenet.search.neighbors import ALL_PAIRS
+
+    greedy_edge(np.random.default_rng(0).random((ALL_PAIRS + 1, 2)))  # loads SciPy's tree
     place = _load_decoders(device, progress)
     if weights is not None:
         load(weights, place)
@@ -414,6 +418,11 @@ def _load_decoders(device: str, progress: Report | None) -> str:
         with compiling(progress):
             compile_decoders()
     return str(place)
+
+
+def that_ends(stop: Stop, n: int) -> Stop:
+    """A gap alone may never be reached: then the search ends as it does without a criterion."""
+    return AnyOf(stop, default_stop(n)) if isinstance(stop, Gap) else stop
 
 
 def default_stop(n: int) -> Stop:

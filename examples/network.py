@@ -1,0 +1,12 @@
+"""The network alone: the tour that it makes without a search, and what it thinks of the edges."""
+
+import numpy as np
+
+import georoutenet as grn
+
+cities = np.random.default_rng(4).random((60, 2))
+best = grn.solve(cities)
+for decoder in ("greedy", "beam-100", "beam-400-views-4-dominance-length-60-merge"):
+    result = grn.solve(cities, improve=False, decoder=decoder)
+    print(f"{decoder}: {100 * (result.length / best.length - 1):.2f} % above the search's tour")
+result.plot("network.png", probabilities=True)

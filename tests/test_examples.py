@@ -1,0 +1,51 @@
+"""The examples run as they are, from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+import georoutenet as grn
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+if not EXAMPLES.exists():
+    pytest.skip("the examples are not part of this installation", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mpl.use("Agg")
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_scripts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert capsys.readouterr().out
+    if name == "customers.py":
+        assert len(grn.read_instance("route.csv").ids or ()) == 10
+        assert b"<gpx" in Path("route.gpx").read_bytes()
+    for picture in Path().glob("*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_notebook() -> None:
+    """Cell by cell, without Jupyter."""
+    notebook = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec(compile("".join(cell["source"]), "first_steps.ipynb", "exec"), names)
+    assert {"network.png", "path.csv"} <= set(os.listdir())
+
+
+def test_the_gallery_names_every_example() -> None:
+    page = (EXAMPLES.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert all(f"](../examples/{path.name})" in page for path in EXAMPLES.iterdir() if path.is_file())
