@@ -3,8 +3,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import georoutenet as grn
 from georoutenet.errors import InputError
 from georoutenet.stop import AnyOf, Budget, Gap, MaxIterations, MaxTime, NoImprovement, Progress
 
@@ -48,3 +50,11 @@ def test_a_gap_needs_a_bound_and_is_in_percent() -> None:
     assert AnyOf(Gap(2.0), MaxIterations(9)).budget(replace(at, lower_bound=100.0)).seconds == 0.0
     with pytest.raises(InputError, match="percent >= 0"):
         Gap(-1.0)
+
+
+def test_a_gap_that_is_never_reached_ends_all_the_same() -> None:
+    cities = np.random.default_rng(0).random((30, 2))
+    for result in (grn.solve(cities, stop=grn.Gap(0.0)), grn.solve_many([cities], stop=grn.Gap(0.0))[0]):
+        assert sorted(result.tour) == list(range(30))
+    tours, _ = grn.solve_batch(cities[None], stop=grn.Gap(0.0))
+    assert sorted(tours[0]) == list(range(30))
