@@ -97,8 +97,8 @@ class NoImprovement:
 class Gap:
     """Stop when the tour is proven to be at most ``percent`` above the shortest; needs a lower bound.
 
-    The bound is mostly 0.7 to 1 % below the shortest tour, sometimes far more. Where the gap is never reached,
-    ``solve`` ends as without a criterion; ``AnyOf(Gap(1), MaxTime(2))`` adds a limit.
+    The bound is mostly 0.7 to 1 % below the shortest tour, sometimes far more. Where the gap is never
+    reached, ``solve`` ends as without a criterion; ``AnyOf(Gap(1), MaxTime(2))`` adds a limit.
     """
 
     percent: float
