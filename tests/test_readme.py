@@ -1,4 +1,4 @@
-"""The README's headline figures are those of the files of results."""
+"""The figures of docs/network.md are those of the files of results, and the README's table is that page's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from georoutenet.io.tsplib import TSPLIB27
 from research.report.tables import paper_values
 
 ROOT = Path(__file__).parent.parent
-if not (ROOT / "README.md").exists() or not (ROOT / "results").exists():
-    pytest.skip("README or results are not part of this installation", allow_module_level=True)
+if not (ROOT / "docs" / "network.md").exists() or not (ROOT / "results").exists():
+    pytest.skip("docs or results are not part of this installation", allow_module_level=True)
 
 
 @cache
 def section() -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return text.partition("## How good is the network?")[2].partition("\n## ")[0]
+    return (ROOT / "docs" / "network.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -76,3 +75,10 @@ def test_throughput() -> None:
     for number, set_name in zip(found.groups(), ("val50", "diag100"), strict=True):
         seconds = results("georoutenet", set_name, "beam-1000").seconds
         assert number == f"{round(len(seconds) / seconds.sum(), -2):,.0f}"
+
+
+def test_the_readme_shows_the_same_table() -> None:
+    shown = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [line for line in section().splitlines() if line.startswith("|")]
+    assert len(lines) > 6
+    assert "\n".join(lines) in shown
