@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,19 @@ def test_two_servers_do_not_share(tmp_path: Path) -> None:
     assert Slots(tmp_path / "a", "search", 1).take() is not None
     assert Slots(tmp_path / "b", "search", 1).take() is not None
     assert Slots(tmp_path / "b", "queue", 0).take() is None
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
+    folder.mkdir()
+    own, other = Slots(folder, "search", 2), Slots(folder, "search", 2)
+    assert own.take() is not None
+    shutil.rmtree(folder)
+    slot = own.take()
+    assert slot is not None
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert own.take() is None
+    assert other.take() is not None  # the first file's lock went with the folder
+    assert other.take() is None  # and the second file is shared again
+    slot.release()
+    assert other.take() is not None

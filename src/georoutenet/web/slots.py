@@ -49,13 +49,23 @@ class Slots:
         for number, file in enumerate(self._files):
             if number in self.taken:
                 continue
-            descriptor = None if file is None else os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = None if file is None else _open(file)
             if descriptor is not None and lock(descriptor, wait=False) is False:
                 os.close(descriptor)
                 continue
             self.taken.add(number)
             return Slot(self, number, descriptor)
         return None
+
+
+def _open(file: Path) -> int:
+    """The file, made if need be; and its folder, which something that cleans up may have removed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(file, flags, 0o600)
+    except FileNotFoundError:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(file, flags, 0o600)
 
 
 class Admission:
