@@ -247,6 +247,7 @@ def test_another_column_of_ids(tmp_path: Path) -> None:
         ("in.csv", "id,x,y\n".encode("utf-16"), "UTF-16 text; allowed: UTF-8"),
         ("in.csv", b"id,x,y\n" + b"1" * (1 << 20), "line 2 has more than 1,048,576 bytes"),
         ("in.csv.gz", b"id,x,y\n", "cannot read"),
+        ("in.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + b"\xff" * 20, "cannot read"),
         ("in.npy", b"\x93NUMPY", "not a NumPy array"),
         ("in.npz", b"PK", "cannot read"),
         ("in.txt", b"1 2", "no input; allowed: a file, or a folder"),

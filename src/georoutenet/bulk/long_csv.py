@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class _Lines:
         )
         try:
             header = self.stream.readline(LONGEST)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{path}: cannot read: {error}") from None
         if header[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(f"{path}: UTF-16 text; allowed: UTF-8")
@@ -80,7 +81,7 @@ class _Lines:
     def _line(self, number: int) -> bytes:
         try:
             line = self.stream.readline(LONGEST)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{self.path}: cannot read beyond line {number}: {error}") from None
         if len(line) == LONGEST and not line.endswith(b"\n"):
             raise InputError(f"{self.path}: line {number} has more than {LONGEST:,} bytes")
