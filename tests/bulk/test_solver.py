@@ -34,6 +34,13 @@ def test_a_table_in_chunks_is_numbered_through() -> None:
     assert found.column("tour").to_pylist() == solved(CITIES)[0]
 
 
+def test_a_batch_without_rows() -> None:
+    batch = pa.RecordBatch.from_pylist([], schema=wide(["a"], CITIES[:1]).schema)
+    found = BulkSolver()(batch)
+    assert isinstance(found, pa.RecordBatch)
+    assert (found.num_rows, found.schema.names) == (0, COLUMNS)
+
+
 def test_a_table_with_one_row_per_city() -> None:
     rows = [(k, *city) for k, one in enumerate(CITIES) for city in one]
     table = pa.table(dict(zip(("id", "x", "y"), zip(*rows, strict=True), strict=True)))

@@ -183,7 +183,7 @@ def _as_table(arrow: Any, batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, arrow.Table):
         return batch, lambda table: table
     if isinstance(batch, arrow.RecordBatch):
-        return arrow.Table.from_batches([batch]), lambda table: table.combine_chunks().to_batches()[0]
+        return arrow.Table.from_batches([batch]), lambda table: _one_batch(arrow, table)
     if isinstance(batch, dict):
         made = {name: _column(arrow, name, values) for name, values in batch.items()}
         return arrow.table(made), _as_arrays
@@ -193,6 +193,12 @@ def _as_table(arrow: Any, batch: Any) -> tuple[Any, Any]:
         "a batch is a dictionary of columns, a table of PyArrow or a frame of pandas, "
         f"got {type(batch).__name__}"
     )
+
+
+def _one_batch(arrow: Any, table: Any) -> Any:
+    """A table as one record batch, which one without rows is too."""
+    columns = [table.column(name).combine_chunks() for name in table.column_names]
+    return arrow.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _column(arrow: Any, name: str, values: Any) -> Any:
