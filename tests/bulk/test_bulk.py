@@ -204,6 +204,26 @@ def test_changed_code_is_refused(
         grn.solve_bulk(source, tmp_path / "out", shard_rows=4)
 
 
+def test_the_hash_of_the_code_knows_all_that_tours_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "georoutenet"
+    shutil.copytree(settings.ROOT, package, ignore=shutil.ignore_patterns("__pycache__", "*.npz", "*.safe*"))
+    own = settings.code_hash()
+    monkeypatch.setattr(settings, "ROOT", package)
+    assert settings.code_hash() == own
+    hashes = {own}
+    parts = ("bulk/shards.py", "crossover.py", "stop.py", "kernels/cuda/source/search.cu")
+    for name in parts:
+        with open(package / name, "a") as file:
+            file.write("\n")
+        hashes.add(settings.code_hash())
+    assert len(hashes) == 1 + len(parts)
+    with open(package / "web/app.py", "a") as file:
+        file.write("\n")
+    assert settings.code_hash() in hashes
+
+
 def test_an_input_that_changes_meanwhile_stops_the_run(
     tmp_path: Path, source: Path, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from georoutenet.io.packaged import find_weights
 from georoutenet.solver.options import SolveOptions
 from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement, Stop
 
+ROOT = Path(__file__).parent.parent
 _STOPS: dict[str, Any] = {each.__name__: each for each in (MaxTime, MaxIterations, NoImprovement, Gap, AnyOf)}
 _COUNTING = (MaxIterations, NoImprovement)
 _ROOMS = ("problem", "io", "model", "kernels", "policy", "decode", "search", "solver", "bulk")
-"""Rooms whose code can change a tour or a shard."""
+"""Rooms whose code can change a tour or a shard; so can that of the modules beside them."""
+_SOURCES = (".py", ".cu", ".cuh")
 
 
 def to_json(options: SolveOptions) -> dict[str, Any]:
@@ -88,10 +91,11 @@ def bounded_by_time(options: SolveOptions) -> str:
 
 def code_hash() -> str:
     """Of the sources that a tour or a shard depends on, the same in a checkout and in a wheel."""
-    root, digest = Path(__file__).parent.parent, hashlib.sha256()
-    for room in _ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    digest = hashlib.sha256()
+    rooms = (sorted((ROOT / room).rglob("*")) for room in _ROOMS)
+    for path in itertools.chain(sorted(ROOT.iterdir()), *rooms):
+        if path.suffix in _SOURCES:
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
