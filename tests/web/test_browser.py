@@ -361,6 +361,21 @@ def test_shown_code_and_command_find_the_tour(page: Page, tmp_path: Path, monkey
     assert tour_length(us_capitals(), grn.read_tour("cities.tour", 48)) <= found["result"].initial_length
 
 
+def test_cities_under_a_matrix_are_read_back(page: Page, tmp_path: Path) -> None:
+    matrix = [[0, 1.5, 9, 4], [1.5, 0, 2, 8], [9, 2, 0, 3], [4, 8, 3, 0]]
+    given = grn.Instance([[0, 0], [1, 0], [1, 1], [0, 1]], matrix=matrix, name="four")
+    grn.write_instance(tmp_path / "given.tsp", given)
+    page.set_input_files("#file", tmp_path / "given.tsp")
+    until(page, "window.playground.store.problem.name === 'four'")
+    page.click("#take")
+    with page.expect_download() as waiting:
+        page.click("#cities-file")
+    waiting.value.save_as(tmp_path / "cities.tsp")
+    read = grn.read_instance(tmp_path / "cities.tsp")
+    assert read.distance_matrix().tolist() == matrix
+    assert read.coordinates.tolist() == given.coordinates.tolist()
+
+
 def test_code_of_few_cities_holds_them(page: Page) -> None:
     page.click("#clear")
     click_map(page, (300, 150), (600, 160), (620, 400))
