@@ -48,3 +48,9 @@ def test_tensors_and_the_widest_coordinates_are_taken() -> None:
     far = Instance([[0, 0], [WIDEST, 0]])
     assert far.distance(0, 1) == WIDEST
     assert np.isfinite(np.square(WIDEST))
+
+
+def test_arrays_without_a_dimension_in_a_list_are_refused() -> None:
+    for rows in ([np.array(True), np.array(1.0)], [[0.0, 1.0], np.array(2.0)], [np.array(3.0)]):
+        with pytest.raises(InputError):
+            Instance(rows)

@@ -47,6 +47,8 @@ def refuse_other_than_numbers(values: ArrayLike, given: NDArray[Any], what: str)
     listed = values if isinstance(values, (list, tuple)) else ()
     rows = np.atleast_1d(given) if given.dtype.kind == "O" else listed
     for row, entries in enumerate(rows):
+        if isinstance(entries, np.ndarray):
+            entries = entries.ravel()  # also of no dimension, over which one cannot go
         kinds = set(map(type, entries)) if isinstance(entries, (list, tuple, np.ndarray)) else {type(entries)}
         if kinds & {bool, np.bool_}:
             raise InputError(f"{what} must be numbers, got a boolean in row {row} (counting from 0)")
