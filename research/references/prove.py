@@ -10,7 +10,6 @@ playground say.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 from typing import Any
 
@@ -143,12 +142,6 @@ def _cycles(edges: Pairs, n: int) -> list[list[int]]:
                 seen.add(after)
             cycles.append(cycle)
     return cycles
-
-
-def shortest_by_all_orders(instance: Instance) -> float:
-    """For a handful of cities: every tour."""
-    orders = itertools.permutations(range(1, instance.n))
-    return min(float(tour_length(instance, np.array([0, *order]))) for order in orders)
 
 
 def main() -> None:
