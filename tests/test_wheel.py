@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -104,6 +105,23 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {".py", ".cu", ".cuh", ".csv", ".npz", ".safetensors", ".toml", ".typed"} <= {
         Path(name).suffix or Path(name).name for name in names
     }
+
+
+def test_the_sdist_holds_what_is_versioned(tmp_path: Path) -> None:
+    """So its own tests find what they read; and it stays small. What runs the checks is left out."""
+    pytest.importorskip("hatchling", reason="hatchling, which builds the sdist, is not installed")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0 or not (ROOT / ".git").exists():
+        pytest.skip("not a clone: nothing says what is versioned")
+    built = ("-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path)
+    run(sys.executable, *built, folder=ROOT, PYTHONPATH=os.pathsep.join(sys.path))
+    (file,) = tmp_path.glob("georoutenet-*.tar.gz")
+    assert file.stat().st_size < 30e6
+    with tarfile.open(file) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    versioned = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    assert {name for name in versioned - names if not name.startswith(".ci/")} == set()
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".partial")]
 
 
 def test_an_installed_wheel_solves_and_trains(wheel: Path, tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
+ALERT = 0.1
+"""Seconds after which a waiting main thread looks for Ctrl-C: a signal that comes just before it sleeps,
+or that another thread takes, does not wake it."""
+
 _imported: set[str] = set()
 
 
@@ -38,7 +42,8 @@ def unbroken(work: Callable[[], Result]) -> Result:
         threading.Thread(target=run, name="georoutenet-unbroken").start()
     except RuntimeError:  # no more threads, or Python is about to end
         return work()
-    done.wait()
+    while not done.wait(ALERT):
+        pass
     if raised:
         raise raised.pop()
     return returned.pop()

@@ -233,6 +233,13 @@ def test_customers_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no city has the customer_id '0'; given: 1, 2, 3, ..." in failed.stderr
 
 
+def test_names_with_commas_are_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("customers.csv").write_text('name,x,y\nDepot,0,0\n"Bike, Hof",1,0\nTor 3,2,0\n')
+    done = run_here("customers.csv", "--no-improve", "--start", "Depot", "--end", "Tor 3", "--open")
+    assert 'visits: Depot, "Bike, Hof", Tor 3\n' in done.stdout
+
+
 @pytest.mark.parametrize("extension", ["csv", "json", "geojson", "gpx"])
 def test_columns_go_to_the_output(extension: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)

@@ -282,6 +282,13 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
             load_policy(name)
 
 
+def test_weights_that_are_not_there_yet(saved: tuple[Policy, Path]) -> None:
+    """A run that was stopped before its first validation has no best weights: the others are named."""
+    path = saved[1]
+    with pytest.raises(InputError, match=rf"best.safetensors.*; in that folder: {path.name}$"):
+        load_policy(path.with_name("best.safetensors"))
+
+
 def test_damaged_files(saved: tuple[Policy, Path]) -> None:
     _, path = saved
     whole = path.read_bytes()

@@ -124,6 +124,11 @@ def test_bad_coordinates(coordinates: object, message: str) -> None:
         Instance(coordinates)  # type: ignore[arg-type]
 
 
+def test_words_are_named_as_they_were_given() -> None:
+    with pytest.raises(InputError, match=r"could not convert string to float: 'a'$"):
+        Instance([[0, 0], [0, "a"]])  # type: ignore[list-item]
+
+
 def test_other_bad_arguments() -> None:
     with pytest.raises(InputError, match="allowed: EUCLIDEAN, GREAT_CIRCLE, EUC_2D"):
         Instance([[0, 0]], rule="EUC_3D")  # type: ignore[arg-type]

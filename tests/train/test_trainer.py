@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,22 @@ def test_first_line_says_what_runs_and_how_fast(tmp_path: Path) -> None:
     parameters = Policy(tiny_recipe().policy).parameter_count()
     for part in ("cpu", "float32", f"{parameters:,} parameters", "steps/s", "instances/s", "left"):
         assert part in line
+
+
+def test_the_first_step_says_nothing_about_the_speed(
+    tmp_path: Path, fake_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads and compiles; the time left was said to be hours where it was minutes."""
+    one_step = Trainer._one_step
+
+    def timed(trainer: Trainer) -> None:
+        one_step(trainer)
+        fake_clock.advance(100.0 if trainer.step == 1 else 1.0)
+
+    monkeypatch.setattr(Trainer, "_one_step", timed)
+    listening = Listening()
+    train(tiny_recipe(), tmp_path, reporter=listening)
+    assert 0.5 < float(re.findall(r"([0-9.]+) steps/s", listening.lines[0])[0]) <= 1.0
 
 
 def test_held_out_sets_are_never_selected_on(tmp_path: Path) -> None:

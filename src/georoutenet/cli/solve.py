@@ -327,11 +327,12 @@ def _describe(result: Result) -> None:
 def _order(result: Result) -> str:
     """The cities in visiting order by their ids, else numbers; the middle of a long tour is left out."""
     ids = result.instance.ids
-    order = [str(city if ids is None else ids[city]) for city in result.tour.tolist()]
+    names = (" ".join(str(city if ids is None else ids[city]).split()) for city in result.tour.tolist())
+    order = [f'"{name}"' if "," in name else name for name in names]
     if len(order) > SHOWN:
         left_out = f"... ({len(order) - SHOWN + 3} more, all with --output or --json) ..."
         order = [*order[: SHOWN - 6], left_out, *order[-3:]]
-    return ", ".join(" ".join(name.split()) for name in order)
+    return ", ".join(order)
 
 
 def _table(results: list[tuple[str, Result]]) -> None:

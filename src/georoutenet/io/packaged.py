@@ -22,5 +22,10 @@ def find_weights(name_or_path: str | Path) -> Path:
         return packaged[str(name_or_path)]
     if not os.path.isfile(name_or_path):
         names = ", ".join(packaged) or "none"
-        raise InputError(f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names})")
+        folder = Path(name_or_path).parent
+        beside = sorted(path.name for path in folder.glob("*.safetensors")) if folder.is_dir() else []
+        hint = f"; in that folder: {', '.join(beside[:5])}" if beside else ""
+        raise InputError(
+            f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names}){hint}"
+        )
     return Path(name_or_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -120,7 +121,8 @@ def _checked_coordinates(values: ArrayLike) -> Float:
     try:
         coordinates = np.array(given, dtype=np.float64, copy=True)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"coordinates must be an array of numbers of shape (n, 2): {error}") from None
+        reason = re.sub(r"np\.str_\((.*)\)", r"\1", str(error))
+        raise InputError(f"coordinates must be an array of numbers of shape (n, 2): {reason}") from None
     if coordinates.size == 0:
         raise InputError("an instance needs at least one city, got none")
     if coordinates.ndim != 2 or coordinates.shape[1] != 2:

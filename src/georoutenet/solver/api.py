@@ -23,6 +23,7 @@ from georoutenet.problem.tour import check_tour
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
 from georoutenet.solver.result import Result
 from georoutenet.solver.stages import NO_ROOM, TOO_SHORT, Group
+from georoutenet.unbroken import ALERT
 
 WORTH_THREADS = 200
 """Cities from which on one instance is searched by all cores: smaller ones are solved before threads meet."""
@@ -192,7 +193,7 @@ def _side_by_side(
                     thread = threading.Thread(target=work, daemon=True)
                     thread.start()  # one that is interrupted here and not counted does no harm
                     threads.append(thread)
-                changed.wait()
+                changed.wait(ALERT)
                 changed.clear()
             except KeyboardInterrupt:
                 cancel.set()

@@ -155,7 +155,7 @@ class Trainer:
         """`run` one step at a time; it ends early when ``caught`` is no longer empty."""
         if self.processes.is_first:
             self.lock.acquire()  # for a second run of the same trainer
-        self.clock = time.monotonic()
+        self.clock = self.warm = time.monotonic()
         self.session_start = self.logged_at = self.step
         self.announced = False
         try:
@@ -231,7 +231,10 @@ class Trainer:
 
     def _announce(self, max_seconds: float) -> None:
         """The first line: what runs where, how fast, and how long it will take."""
-        passed = time.monotonic() - self.clock
+        taken = self.step - self.session_start
+        if taken == 1:  # it loads and compiles, and says little about the next ones
+            self.warm = time.monotonic()
+        passed = time.monotonic() - self.warm
         if self.announced or not (passed > ANNOUNCE_AFTER or self.step % self.recipe.log_every == 0):
             return
         self.announced = True
@@ -240,8 +243,10 @@ class Trainer:
             name = f"{self.device} ({torch.cuda.get_device_name(self.device)})"
         else:
             name = f"cpu ({torch.get_num_threads()} threads)"
-        taken = self.step - self.session_start
-        rate = taken / max(time.monotonic() - self.clock, 1e-9)
+        if taken > 1:
+            rate = (taken - 1) / max(time.monotonic() - self.warm, 1e-9)
+        else:
+            rate = 1 / max(time.monotonic() - self.clock, 1e-9)
         per_step = sum(k.batch * k.weight for k in self.recipe.batches())
         per_step /= sum(k.weight for k in self.recipe.batches())
         left = (self.recipe.steps - self.step) / rate
