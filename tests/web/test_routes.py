@@ -18,6 +18,7 @@ from georoutenet.io.files import read_tour
 from georoutenet.problem.generate import uniform
 from georoutenet.web.app import Service, create_app
 from georoutenet.web.limits import Limits
+from georoutenet.web.messages import read_work
 
 SQUARE = [[0, 0], [0, 3], [4, 3], [4, 0]]
 
@@ -144,6 +145,22 @@ def test_an_export_is_what_our_readers_read(client: TestClient, tmp_path: Path) 
             ids = grn.read_instance(file).ids
             assert ids is not None
             assert list(ids) == [capitals["ids"][city] for city in tour]
+
+
+@pytest.mark.parametrize("form", ["csv", "geojson", "json"])
+def test_half_a_pair_of_surrogates_is_written_out(client: TestClient, form: str) -> None:
+    given = {"coordinates": SQUARE, "rule": "GREAT_CIRCLE", "ids": ["\ud800", "b", "c", "d"]}
+    body = json.dumps(given | {"tour": [0, 1, 2, 3]})
+    headers = {"Content-Type": "application/json"}
+    response = client.post(f"/api/export?format={form}", content=body, headers=headers)
+    assert response.status_code == 200
+    assert b"\\ud800" in response.content
+
+
+@pytest.mark.parametrize("more", [{}, {"workers": None}, {"workers": 1}])
+def test_a_search_has_the_one_thread_that_the_limits_allow(more: dict[str, Any]) -> None:
+    body = json.dumps({"coordinates": SQUARE, **more}).encode()
+    assert read_work(body, Limits()).options.workers == 1
 
 
 def test_files_are_read_by_our_readers(client: TestClient) -> None:

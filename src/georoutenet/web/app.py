@@ -205,7 +205,8 @@ def _add_work(app: FastAPI, service: Service) -> None:
         form = request.query_params.get("format", "")
         text, name = await read(messages.exported, await _json_body(request), form, limits)
         disposition = f"attachment; filename=\"tour.{form}\"; filename*=UTF-8''{quote(name, safe='')}"
-        return Response(text, media_type=messages.EXPORTS[form], headers={"Content-Disposition": disposition})
+        data = text.encode("utf-8", "backslashreplace")  # as files are written
+        return Response(data, media_type=messages.EXPORTS[form], headers={"Content-Disposition": disposition})
 
 
 class EventStream(Response):

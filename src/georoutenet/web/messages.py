@@ -78,7 +78,8 @@ def read_work(body: bytes, limits: Limits) -> Work:
     for name in ("decoder", "first"):
         if not isinstance(options.get(name, ""), str | None):
             raise InputError(f"{name} must be text, got {options[name]!r:.40}")
-    options.setdefault("workers", 1)
+    if options.get("workers") is None:  # which would be all cores
+        options["workers"] = 1
     checked = read_options("solve", cast(SolveKeywords, options))
     instance = read_given(content, limits)
     _check_limits(checked, limits, instance.n)
