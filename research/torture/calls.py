@@ -84,13 +84,17 @@ def attack_arrays(source: random.Random, folder: Path) -> Outcome:
         instance = problem.doubled()
     elif form == 3:
         instance = Instance(
-            np.eye(5, 2), rule=source.choice([*DistanceRule, *ODD]), name=source.choice(["a", *ODD])
+            np.eye(5, 2),
+            rule=source.choice([*DistanceRule, *ODD]),
+            name=source.choice(["a", "a", *ODD]),
+            optimum=source.choice([None, None, 3.0, *ODD]),
+            latlon=source.choice([None, None, np.eye(5, 2), *ODD]),
         )
     else:
         columns: Any = {source.choice(["id", 1, "a"]): source.choice([range(5), "abcde", [1] * 4, *ODD])}
         instance = Instance(
             np.eye(5, 2),
-            columns=columns,
+            columns=source.choice([columns, columns, columns, *ODD]) if source.random() < 0.3 else columns,
             id_column=source.choice([None, "id", "a", *ODD]),
         )
         instance.city(source.choice(["0", "a", "1"]))

@@ -63,6 +63,10 @@ def test_a_column_that_is_no_column_is_refused(values: Any) -> None:
 
 
 def test_odd_names_are_refused() -> None:
+    with pytest.raises(InputError, match=r"there is no column array\(\['a', 'b'\]"):
+        Instance(np.eye(3, 2), columns={"a": range(3)}, id_column=np.array(["a", "b"]))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="columns must be a dict of names and values, got 5"):
+        Instance(np.eye(3, 2), columns=5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="name must be a string, got 5"):
         Instance(np.eye(3, 2), name=5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"there is no column \['a'\] of ids"):

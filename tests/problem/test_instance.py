@@ -136,8 +136,9 @@ def test_other_bad_arguments() -> None:
         Instance([[0, 0], [1e17, 0]], rule=DistanceRule.EUC_2D)
     with pytest.raises(InputError, match="latlon has 1 rows for 2 cities"):
         Instance([[0, 0], [1, 1]], latlon=[[0, 0]])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="optimum"):
-        Instance([[0, 0]], optimum=math.nan)
+    for optimum in (math.nan, -1, 2**2000, "a", np.ones(2)):
+        with pytest.raises(InputError, match="optimum"):
+            Instance([[0, 0]], optimum=optimum)  # type: ignore[arg-type]
 
 
 finite = st.floats(-1e6, 1e6)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from research.torture import overshoot, tally
+from research.torture import overshoot, run, tally
 from research.torture.run import ATTACKS, KINDS, attacked, main
 
 COUNTS = {
@@ -69,3 +69,20 @@ def test_the_table_says_by_how_much_limits_were_exceeded(capsys: pytest.CaptureF
     exceeded = [line for line in capsys.readouterr().out.split("\n") if line.startswith("limits exceeded")]
     assert len(exceeded) == 1
     assert f"at most {1000 * max(overshoot):.0f} ms" in exceeded[0]
+
+
+def test_processes_share_the_seeds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["--attack", "names", "--attack", "options", "--count", "31", "--processes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(" 31 in ") == 2
+    assert "inputs            62\n" in out
+    crew = run.Crew(2)
+    monkeypatch.setattr(run, "LONGEST", 0.0)
+    hung = crew.spend("names", range(5, 10), 0.0)
+    assert (hung.outcomes["FOUND"], len(hung.findings)) == (2, 2)
+    assert "names, seeds range(6, 10, 2): a process ended: TimeoutError()" in hung.findings[1]
+    monkeypatch.undo()
+    assert crew.spend("names", range(5, 10), 60.0).outcomes == {"accepted": 5}
+    crew.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -148,6 +149,13 @@ def _diameter_bound(coordinates: Float) -> float:
         return float((coordinates.max(axis=0) - coordinates.min(axis=0)).sum())
 
 
+def _is_length(value: Any) -> bool:
+    try:
+        return math.isfinite(value) and value >= 0
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
 def _not_given() -> Any:
     """The default of a field that ``__post_init__`` fills in."""
     return None
@@ -240,17 +248,21 @@ class Instance:
             if len(latlon) != self.n:
                 raise InputError(f"latlon has {len(latlon)} rows for {self.n} cities")
             store("latlon", latlon)
-        if self.optimum is not None and not (np.isfinite(self.optimum) and self.optimum >= 0):
-            raise InputError(f"optimum must be a finite length >= 0, got {self.optimum}")
+        if self.optimum is not None and not _is_length(self.optimum):
+            raise InputError(f"optimum must be a finite length >= 0, got {self.optimum!r:.80}")
         if not isinstance(self.name, str):
             raise InputError(f"name must be a string, got {self.name!r}")
         store("columns", self._checked_columns())
-        if self.id_column is not None and self.id_column not in list(self.columns):
+        if self.id_column is not None and not (
+            isinstance(self.id_column, str) and self.id_column in self.columns
+        ):
             known = ", ".join(self.columns) or "none"
             raise InputError(f"there is no column {self.id_column!r} of ids; columns: {known}")
 
     def _checked_columns(self) -> dict[str, tuple[Any, ...]]:
         columns: dict[str, tuple[Any, ...]] = {}
+        if not isinstance(self.columns, Mapping):
+            raise InputError(f"columns must be a dict of names and values, got {self.columns!r:.80}")
         for name, values in self.columns.items():
             try:
                 columns[str(name)] = tuple(values)
