@@ -16,7 +16,7 @@ from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
-from georoutenet.search.gpu.cycle import RULES, Cycle, curves, tour_lengths
+from georoutenet.search.gpu.cycle import RULES, Cycle, curves, padded, rolled, tour_lengths
 from georoutenet.search.gpu.engine import Walks, improve_batch, neighbor_lists
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import space_filling_curve
@@ -236,6 +236,20 @@ def test_slices_and_company_change_nothing() -> None:
     other = Walks(points, first, ends=ends, seed=2)
     other.run(10)
     assert not torch.equal(other.states[:, :2], whole.states[:, :2])
+
+
+def test_instances_of_several_sizes_are_searched_as_alone() -> None:
+    sizes = (5, 8, 40, 23, 9)
+    instances = [odd("clusters" if n == 23 else "uniform", n)[0].numpy() for n in sizes]
+    points, given = padded(instances)
+    assert points.shape == (5, 40, 2)
+    found = improve_batch(points, curves(points, given), ends=Ends(40), kicks=12, sizes=given, walks=2)
+    for cities, tour, length in zip(instances, found.tours, found.lengths, strict=True):
+        n, alone = len(cities), torch.from_numpy(cities)[None]
+        first = rolled(curves(alone), 0)
+        own = improve_batch(alone, first, ends=Ends(n), kicks=12, walks=2)
+        assert tour.tolist() == [*rolled(own.tours, 0)[0].tolist(), *range(n, 40)]
+        assert float(length) == pytest.approx(float(own.lengths), rel=1e-15)
 
 
 def test_walks_that_agree_or_find_nothing_retire() -> None:

@@ -6,9 +6,12 @@ All of it for many instances at once, as tensors on their device. What paths bec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from georoutenet.problem.instance import DistanceRule, fill_square
@@ -111,8 +114,32 @@ def rolled(tours: Tensor, city: int) -> Tensor:
     return tours.gather(1, (begin + torch.arange(tours.shape[1], device=tours.device)) % tours.shape[1])
 
 
-def curves(points: Tensor) -> Tensor:
-    """``search/space_filling.py: space_filling_curve`` of tensors, on their device."""
+def padded(instances: Sequence[NDArray[np.float64]]) -> tuple[Tensor, Tensor]:
+    """Instances of several sizes as one array ``(B, n, 2)``, and their sizes ``(B,)``.
+
+    What is behind an instance's cities are copies of its first city. A closed tour that begins there and
+    visits them last, in their order, is as long as without them.
+    """
+    sizes = np.array([len(cities) for cities in instances])
+    begin = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    index = np.arange(sizes.max())
+    own = np.where(index < sizes[:, None], index, 0) + begin[:, None]
+    return torch.from_numpy(np.concatenate(instances)[own]), torch.from_numpy(sizes)
+
+
+def begun_at_zero(tours: Tensor, sizes: Tensor) -> Tensor:
+    """Closed tours of so many cities begun at city 0; what is behind them stays."""
+    begin = (tours == 0).int().argmax(dim=1, keepdim=True)
+    index = torch.arange(tours.shape[1], device=tours.device)
+    inside = (begin + index) % sizes[:, None]
+    return tours.gather(1, torch.where(index < sizes[:, None], inside, index))
+
+
+def curves(points: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """``search/space_filling.py: space_filling_curve`` of tensors, on their device.
+
+    With ``sizes`` points are as ``padded`` makes them, and tours begin at city 0.
+    """
     x, y = (fill_square(points) * (2**BITS - 1)).long().unbind(-1)
     place = torch.zeros_like(x)
     for bit in range(BITS - 1, -1, -1):
@@ -121,7 +148,11 @@ def curves(points: Tensor) -> Tensor:
         mirror, swap = (above == 0) & (right == 1), above == 0
         x, y = torch.where(mirror, ~x, x), torch.where(mirror, ~y, y)
         x, y = torch.where(swap, y, x), torch.where(swap, x, y)
-    return torch.argsort(place, dim=1, stable=True)
+    if sizes is None:
+        return torch.argsort(place, dim=1, stable=True)
+    behind = torch.arange(points.shape[1], device=points.device) >= sizes[:, None]
+    tours = torch.argsort(place.masked_fill(behind, 1 << 2 * BITS), dim=1, stable=True)
+    return begun_at_zero(tours, sizes)
 
 
 def tour_lengths(points: Tensor, tours: Tensor, rule: DistanceRule, *, closed: bool) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.kernels.cuda.compile import Kernel, compile_all
 from georoutenet.problem.instance import DistanceRule
-from georoutenet.search.gpu.cycle import RULES, Cycle, tour_lengths
+from georoutenet.search.gpu.cycle import RULES, Cycle, begun_at_zero, tour_lengths
 from georoutenet.search.path import Ends
 
 NEAR = 8  # neighbors in a list
@@ -96,12 +96,17 @@ class Found:
     kicks: int  # by all walks
 
 
-def neighbor_lists(places: Tensor) -> Tensor:
-    """Lists ``(B, n, NEAR)`` of places ``(B, n, 2)``; all cities and then zeros where there are fewer."""
+def neighbor_lists(places: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Lists ``(B, n, NEAR)`` of places ``(B, n, 2)``; all cities and then zeros where there are fewer.
+
+    ``sizes (B,)`` of the places are cities; the others have lists of zeros.
+    """
     batch, n, _ = places.shape
-    near = places.new_empty((batch, n, NEAR), dtype=torch.int16)
+    if sizes is None:
+        sizes = torch.full((batch,), n, dtype=torch.int32, device=places.device)
+    near = places.new_zeros((batch, n, NEAR), dtype=torch.int16)
     blocks = -(-batch * n // LISTS.warps)
-    LISTS(places, near, batch * n, n, AMONG, blocks=blocks, shared=4 * n * LISTS.warps)
+    LISTS(places, sizes, near, batch * n, n, AMONG, blocks=blocks, shared=4 * n * LISTS.warps)
     return near
 
 
@@ -119,8 +124,12 @@ class Walks:
         walks: int = 1,
         depth: int = DEEPEST,
         agreed: int = 0,
+        sizes: Tensor | None = None,
     ) -> None:
-        """``points (B, n, 2)`` in float64 and ``tours (B, n)`` that begin and end as ``ends`` says."""
+        """``points (B, n, 2)`` in float64 and ``tours (B, n)`` that begin and end as ``ends`` says.
+
+        With ``sizes (B,)`` instances have so many cities, and what is behind them is as ``padded`` makes it.
+        """
         reason = why_not(points.shape[1], rule, ends)
         if reason:
             raise InputError(reason)
@@ -128,12 +137,13 @@ class Walks:
             raise InputError(f"depth must be 1 to {DEEPEST}, got {depth}")
         self.points, self.given, self.rule, self.cycle = points, tours, rule, Cycle(ends)
         self.walks, self.depth, self.agreed = walks, depth, agreed
-        device, count = points.device, self.cycle.count
+        device = points.device
         self.places = self.cycle.places(points, rule)
         closed = self.cycle.enter(tours)
-        near = neighbor_lists(self.places[:, : ends.n].contiguous())
+        own = torch.full((len(points),), ends.n, device=device) if sizes is None else sizes
+        near = neighbor_lists(self.places[:, : ends.n].contiguous(), own.int())
         self.lists = self.cycle.lists(near, closed)
-        self.width = min(NEAR, count - 1)
+        self.sizes, self.mixed = (own + self.cycle.is_free).int(), sizes is not None
         self.tours = closed.to(torch.int16).repeat_interleave(walks, dim=0)
         self.best = self.tours.clone()
         self.states = torch.zeros((len(points) * walks, STATE), dtype=torch.int32, device=device)
@@ -151,9 +161,9 @@ class Walks:
         rounded = self.rule is not DistanceRule.EUCLIDEAN
         size = bytes_of(count)
         kernel(
-            self.places, self.lists, self.active, self.tours, self.best, self.states, self.units,
-            len(self.active), count, self.width, self.walks, kicks, self.depth, max(SHORTEST_WALK, count),
-            BRIDGES, self.agreed, RULES[self.rule], self.cycle.fixed, int(self.cycle.is_free),
+            self.places, self.lists, self.sizes, self.active, self.tours, self.best, self.states, self.units,
+            len(self.active), count, self.walks, kicks, self.depth, SHORTEST_WALK, BRIDGES,
+            self.agreed, RULES[self.rule], self.cycle.fixed, int(self.cycle.is_free),
             _bits(0.5 if rounded else TOLERANCE), _bits(SLACK), _bits(MARGIN), size,
             blocks=-(-len(self.active) // kernel.warps), shared=size * kernel.warps,
         )  # fmt: skip
@@ -171,6 +181,8 @@ class Walks:
         batch, n = self.given.shape
         closed = self.cycle.ends.closed
         tours = self.cycle.leave(self.best.long())
+        if self.mixed:
+            tours = begun_at_zero(tours, self.sizes.repeat_interleave(self.walks))
         if not bool((tours.sort(dim=1).values == torch.arange(n, device=tours.device)).all()):
             raise RuntimeError("the GPU's search gave a tour that is no permutation: a bug, please report it")
         points = self.points.repeat_interleave(self.walks, dim=0)
@@ -196,13 +208,16 @@ def improve_batch(
     idle: float = math.inf,
     agreed: int = 0,
     goes_on: Callable[[], bool] = lambda: True,
+    sizes: Tensor | None = None,
 ) -> Found:
     """Shorten tours of many instances; see ``Walks``.
 
     Each walk makes ``kicks`` kicks, fewer when ``idle`` of them were in vain or ``agreed`` of its walks (if
     not 0) came back to its best length. ``goes_on`` is asked between launches.
     """
-    search = Walks(points, tours, ends=ends, rule=rule, seed=seed, walks=walks, depth=depth, agreed=agreed)
+    search = Walks(
+        points, tours, ends=ends, rule=rule, seed=seed, walks=walks, depth=depth, agreed=agreed, sizes=sizes
+    )
     search.run(0)
     made = 0
     while made < kicks and len(search.active) and goes_on():

@@ -1,17 +1,18 @@
-// Neighbor lists (cities, 8), nearest first, the lower number first of equal distances: the nearest cities, but room is kept
-// for one in each of the four quadrants around a city if it is among its `among` nearest. A warp takes a city. Shared memory:
-// 4 n bytes a warp.
+// Neighbor lists (instances, most, 8) of places (instances, most), of which `sizes` are cities. Nearest first, the lower number first of equal distances: the nearest cities, but room is kept
+// for one in each of the four quadrants around a city if it is among its `among` nearest. A warp takes a city of `cities` in all,
+// `most` for each instance. Shared memory: 4 bytes for each of `most` a warp.
 #ifdef NEIGHBOR_LISTS_WARPS
 constexpr int NEAR = 8;
 
 extern "C" __global__ void __launch_bounds__(NEIGHBOR_LISTS_WARPS * 32, 1)
-neighbor_lists(const float2* places, unsigned short* near, int cities, int n, int among) {
+neighbor_lists(const float2* places, const int* sizes, unsigned short* near, int cities, int most, int among) {
   extern __shared__ uint4 shared[];
   const word FAR = 0xffffffffu;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, city = blockIdx.x * NEIGHBOR_LISTS_WARPS + warp;
   if (city >= cities) return;
-  word* row = (word*)shared + warp * n;
-  int itself = city % n;
+  int itself = city % most, n = sizes[city / most];
+  if (itself >= n) return;
+  word* row = (word*)shared + warp * most;
   const float2* all = places + (city - itself);
   float2 here = all[itself];
   for (int j = lane; j < n; j += 32)

@@ -359,41 +359,43 @@ struct Search : Tour {
 };
 
 template <bool PLAIN, int WARPS>
-__device__ __forceinline__ void search_walk(const float2* places, const City* lists, const int* active, City* tours, City* best,
-                                            int* states, const float* units, int count, int n, int width, int walks, int kicks,
+__device__ __forceinline__ void search_walk(const float2* places, const City* lists, const int* sizes, const int* active,
+                                            City* tours, City* best, int* states, const float* units, int count, int most,
+                                            int walks, int kicks,
                                             int depth, int patience, int bridges, int enough, int rule, int fixed,
                                             int is_free, int tolerance, int slack, int margin, int bytes, char* shared) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = blockIdx.x * WARPS + warp;
   if (slot >= count) return;
   size_t walk = active[slot], instance = walk / walks;
-  Search<PLAIN> search(shared + warp * bytes, n, width, rule, fixed, is_free, __uint_as_float(tolerance));
-  const City* own_lists = lists + instance * n * NEAR;
+  int n = sizes[instance];
+  Search<PLAIN> search(shared + warp * bytes, n, min(NEAR, n - 1), rule, fixed, is_free, __uint_as_float(tolerance));
+  const City* own_lists = lists + instance * most * NEAR;
   ROLLED
   for (int c = lane; c < n; c += 32) {
-    int city = tours[walk * n + c];
-    search.place[c] = places[instance * n + c], search.tour[c] = city, search.position[city] = c;
+    int city = tours[walk * most + c];
+    search.place[c] = places[instance * most + c], search.tour[c] = city, search.position[city] = c;
   }
   ROLLED
   for (int k = lane; k < STATE; k += 32) search.state[k] = states[walk * STATE + k];
   search.load_lists(own_lists);
   search.clear_queue();
-  search.run(best + walk * n, own_lists, units, kicks, depth, patience, bridges, enough, __uint_as_float(slack),
+  search.run(best + walk * most, own_lists, units, kicks, depth, max(patience, n), bridges, enough, __uint_as_float(slack),
              __uint_as_float(margin));
-  search.save(tours + walk * n);
+  search.save(tours + walk * most);
   ROLLED
   for (int k = lane; k < STATE; k += 32) states[walk * STATE + k] = search.state[k];
 }
 
-// For `count` active walks, `walks` for each instance: places (instances, n) and lists (instances, n, 8; `width` are used),
-// tours and best (all walks, n), states (all walks, STATE). `tolerance`, `slack` and `margin` have the bits of floats, the last
-// two in mean edges. Shared memory: `bytes` a warp.
+// For `count` active walks, `walks` for each instance: places (instances, most) and lists (instances, most, 8) of `sizes` cities
+// each, tours and best (all walks, most), states (all walks, STATE). `tolerance`, `slack` and `margin` have the bits of floats,
+// the last two in mean edges; a walk lasts `patience` kicks in vain, or as many as there are cities. Shared memory: `bytes` a warp.
 #ifdef SEARCH_WARPS
 extern "C" __global__ void __launch_bounds__(SEARCH_WARPS * 32, 6)
-search(const float2* places, const unsigned short* lists, const int* active, unsigned short* tours, unsigned short* best,
-        int* states, const float* units, int count, int n, int width, int walks, int kicks, int depth, int patience, int bridges,
-        int enough, int rule, int fixed, int is_free, int tolerance, int slack, int margin, int bytes) {
+search(const float2* places, const unsigned short* lists, const int* sizes, const int* active, unsigned short* tours,
+        unsigned short* best, int* states, const float* units, int count, int most, int walks, int kicks, int depth, int patience,
+        int bridges, int enough, int rule, int fixed, int is_free, int tolerance, int slack, int margin, int bytes) {
   extern __shared__ uint4 shared[];
-  search_walk<true, SEARCH_WARPS>(places, lists, active, tours, best, states, units, count, n, width, walks, kicks, depth,
+  search_walk<true, SEARCH_WARPS>(places, lists, sizes, active, tours, best, states, units, count, most, walks, kicks, depth,
                                   patience, bridges, enough, rule, fixed, is_free, tolerance, slack, margin, bytes,
                                   (char*)shared);
 }
@@ -401,11 +403,11 @@ search(const float2* places, const unsigned short* lists, const int* active, uns
 // The same with rounded distances (rule 1 and 2), a fixed edge between the cities from `fixed` on, a last city that is free.
 #ifdef SEARCH_ANY_WARPS
 extern "C" __global__ void __launch_bounds__(SEARCH_ANY_WARPS * 32, 6)
-search_any(const float2* places, const unsigned short* lists, const int* active, unsigned short* tours, unsigned short* best,
-        int* states, const float* units, int count, int n, int width, int walks, int kicks, int depth, int patience, int bridges,
-        int enough, int rule, int fixed, int is_free, int tolerance, int slack, int margin, int bytes) {
+search_any(const float2* places, const unsigned short* lists, const int* sizes, const int* active, unsigned short* tours,
+        unsigned short* best, int* states, const float* units, int count, int most, int walks, int kicks, int depth, int patience,
+        int bridges, int enough, int rule, int fixed, int is_free, int tolerance, int slack, int margin, int bytes) {
   extern __shared__ uint4 shared[];
-  search_walk<false, SEARCH_ANY_WARPS>(places, lists, active, tours, best, states, units, count, n, width, walks, kicks, depth,
+  search_walk<false, SEARCH_ANY_WARPS>(places, lists, sizes, active, tours, best, states, units, count, most, walks, kicks, depth,
                                   patience, bridges, enough, rule, fixed, is_free, tolerance, slack, margin, bytes,
                                   (char*)shared);
 }
