@@ -3,9 +3,9 @@
     python benchmarks/solve_table.py --processes 12 --limit 480 --out results/
 
 Each run is a process of its own with one thread and as much CPU time as the others of its row; set-up
-counts, but imports and compiling do not. What has not ended by ``--limit`` (seconds of the clock) is left out and named.
-Rows are appended to ``solve_peers.csv`` in ``--out``. Where no optimum is published the best of all runs on an
-instance, whatever their time, is the reference.
+counts, but imports and compiling do not. What has not ended by ``--limit`` (seconds of the clock) is left out
+and named. Rows are appended to ``solve_peers.csv`` in ``--out``. Where no optimum is published the best of
+all runs on an instance, whatever their time, is the reference.
 """
 
 from __future__ import annotations
