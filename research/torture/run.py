@@ -24,7 +24,7 @@ import numpy as np
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from research.torture import Outcome, overshoot, tally
 
-MODULES = ("files", "calls", "requests", "solves", "kills", "signals")
+MODULES = ("files", "calls", "requests", "solves", "gpu", "kills", "signals")
 """Modules of this package, each with attacks of one kind."""
 SHOWN = 20
 """Findings of an attack and a process that are printed; the others are counted."""
@@ -174,7 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _table(total: Counts) -> str:
     """The figures of docs/reliability.md."""
-    lines = [f"{kind:10} {total.tally[kind]:9,}" for kind in ("inputs", "solves", "kills", "signals")]
+    kinds = ["inputs", "solves", "kills", "signals", *sorted({"GPU solves", "emulated"} & total.tally.keys())]
+    lines = [f"{kind:10} {total.tally[kind]:9,}" for kind in kinds]
     if total.overshoot:
         worst, usual = 1e3 * max(total.overshoot), 1e3 * float(np.percentile(total.overshoot, 99))
         lines.append(

@@ -24,6 +24,7 @@ COUNTS = {
     "solves": 60,
     "requests": 1000,
     "batches": 40,
+    "gpu": 25,
     "training": 1,
     "writing": 10,
     "commands": 2,

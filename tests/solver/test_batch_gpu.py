@@ -10,7 +10,7 @@ import torch
 from emulated import emulate
 
 import georoutenet as grn
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
@@ -154,3 +154,13 @@ def test_on_the_device(n: int) -> None:
     assert torch.equal(tours.sort(dim=1).values, torch.arange(n, device="cuda").expand(200, n))
     few = grn.solve_batch(points[:20].cpu(), device="cpu", tours=False, max_seconds=5)
     assert float((lengths[:20].cpu() / few).mean()) < 1.03
+
+
+def test_instances_too_large_for_a_rule_that_rounds(gpu: list[int]) -> None:
+    for factor, device in ((1e20, "cpu"), (1e20, "cuda"), (1e90, "cuda")):
+        with pytest.raises(InputError, match=r"instance 1.*too far apart for the integer rule EUC_2D"):
+            grn.solve_batch(POINTS * [[[1]], [[factor]], [[1]], [[1]], [[1]]], rule="EUC_2D", device=device)
+    tours, lengths = grn.solve_batch(POINTS * 1e11, rule="EUC_2D", device="cuda", stop=MaxIterations(5))
+    for cities, tour, length in zip(POINTS * 1e11, tours, lengths, strict=True):
+        assert tour_length(Instance(cities, rule="EUC_2D"), tour) == length
+    assert gpu == [5]

@@ -97,7 +97,7 @@ class _Batch:
 
     def __init__(self, given: Any, rule: DistanceRule, options: SolveOptions, began: float) -> None:
         self.given, self.rule, self.options, self.began = given, rule, options, began
-        self.count, self.n = (given if _is_good_on_gpu(given) else self.points).shape[:2]
+        self.count, self.n = (given if _is_good_on_gpu(given, rule) else self.points).shape[:2]
         start, end = (
             Instance(np.zeros((self.n, 2))).city(city) if isinstance(city, str) else city
             for city in (options.start, options.end)
@@ -310,12 +310,14 @@ def _is_tensor(values: Any) -> bool:
     return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
 
 
-def _is_good_on_gpu(given: Any) -> bool:
+def _is_good_on_gpu(given: Any, rule: DistanceRule) -> bool:
     """Whether it is a tensor on a GPU in which nothing has to be complained of; it is not copied to see."""
     if not _is_tensor(given) or not given.is_cuda or given.requires_grad or not given.is_floating_point():
         return False
-    shaped = given.dim() == 3 and given.shape[1] > 0 and given.shape[2] == 2
-    return shaped and bool((given.double().abs() < 1e100).all())
+    if given.dim() != 3 or given.shape[1] == 0 or given.shape[2] != 2:
+        return False
+    largest = 2.0**51 / given.shape[1] if rule.is_integer else 1e100
+    return bool((given.double().abs() < largest).all())
 
 
 def _points(coordinates: Any, rule: DistanceRule) -> Points:
@@ -338,6 +340,7 @@ def _points(coordinates: Any, rule: DistanceRule) -> Points:
     with np.errstate(over="ignore", invalid="ignore"):
         span = (points.max(axis=1) - points.min(axis=1)).sum(axis=1)
         good = np.isfinite(points).all(axis=(1, 2)) & (span < 1e100)
+        good &= (span * points.shape[1] < 2.0**53) | (not rule.is_integer)
     if rule is DistanceRule.GREAT_CIRCLE:
         good &= are_degrees(points.reshape(-1, 2)).reshape(points.shape[:2]).all(axis=1)
     for k in np.flatnonzero(~good):

@@ -275,3 +275,17 @@ def test_what_the_gpu_does_not_search() -> None:
     refused(1024, "the GPU searches 5 to 1,024 cities", ends=Ends(1024, closed=False))
     refused(9, "the GPU measures by EUCLIDEAN, EUC_2D, CEIL_2D, got ATT", rule=DistanceRule.ATT)
     refused(9, "depth must be 1 to 5, got 6", depth=6)
+
+
+@pytest.mark.parametrize("noise", [0.0, engine.TOLERANCE])
+def test_gains_of_rounding_noise(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float32 knows coordinates of 10^9 to 64: taken for gains, noise fills the room of a repair."""
+    monkeypatch.setattr(engine, "TOLERANCE", noise)
+    points = odd("uniform", 10, count=20) * 1e9
+    search = Walks(points, curves(points), ends=Ends(10), rule=DistanceRule.CEIL_2D, walks=2, seed=1)
+    search.run(0)
+    search.run(30)
+    for tours in (search.tours, search.best):
+        assert torch.equal(tours.sort(dim=1).values, torch.arange(10, dtype=torch.int16).repeat(40, 1))
+    behind = search.states[:, 8].view(torch.float32)
+    assert not noise or bool((behind[behind > 0] > 100).all())

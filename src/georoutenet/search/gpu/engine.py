@@ -37,7 +37,7 @@ FEWEST = 5
 AMONG = 40
 """Nearest cities among which a neighbor list finds one in every quadrant."""
 TOLERANCE = 3e-7
-"""Smaller gains are rounding noise of float32 where coordinates span about 1."""
+"""Smaller gains, as a part of what coordinates span, are rounding noise of float32."""
 SLACK, MARGIN, BRIDGES, SHORTEST_WALK = 0.1, 1.0, 20, 300
 """As in ``search/local_search.py``."""
 KICKS_PER_LAUNCH = 64
@@ -158,13 +158,12 @@ class Walks:
     def run(self, kicks: int) -> None:
         """A descent where there was none yet, then so many kicks of every active walk."""
         kernel, count = kernel_for(self.cycle, self.rule), self.cycle.count
-        rounded = self.rule is not DistanceRule.EUCLIDEAN
         size = bytes_of(count)
         kernel(
             self.places, self.lists, self.sizes, self.active, self.tours, self.best, self.states, self.units,
             len(self.active), count, self.walks, kicks, self.depth, SHORTEST_WALK, BRIDGES,
             self.agreed, RULES[self.rule], self.cycle.fixed, int(self.cycle.is_free),
-            _bits(0.5 if rounded else TOLERANCE), _bits(SLACK), _bits(MARGIN), size,
+            _bits(TOLERANCE), _bits(SLACK), _bits(MARGIN), size,
             blocks=-(-len(self.active) // kernel.warps), shared=size * kernel.warps,
         )  # fmt: skip
 

@@ -370,10 +370,17 @@ __device__ __forceinline__ void search_walk(const float2* places, const City* li
   int n = sizes[instance];
   Search<PLAIN> search(shared + warp * bytes, n, min(NEAR, n - 1), rule, fixed, is_free, __uint_as_float(tolerance));
   const City* own_lists = lists + instance * most * NEAR;
+  float widest = 0.0f;
   ROLLED
   for (int c = lane; c < n; c += 32) {
     int city = tours[walk * most + c];
-    search.place[c] = places[instance * most + c], search.tour[c] = city, search.position[city] = c;
+    float2 at = places[instance * most + c];
+    search.place[c] = at, search.tour[c] = city, search.position[city] = c;
+    widest = fmaxf(widest, fmaxf(at.x, at.y));
+  }
+  if (!PLAIN && rule) {  // whole numbers, unless places are so large that they are rounded themselves
+    for (int mask = 16; mask; mask /= 2) widest = fmaxf(widest, shuffle(widest, mask));
+    search.tolerance = fmaxf(0.5f, search.tolerance * widest);
   }
   ROLLED
   for (int k = lane; k < STATE; k += 32) search.state[k] = states[walk * STATE + k];
@@ -388,7 +395,7 @@ __device__ __forceinline__ void search_walk(const float2* places, const City* li
 
 // For `count` active walks, `walks` for each instance: places (instances, most) and lists (instances, most, 8) of `sizes` cities
 // each, tours and best (all walks, most), states (all walks, STATE). `tolerance`, `slack` and `margin` have the bits of floats,
-// the last two in mean edges; a walk lasts `patience` kicks in vain, or as many as there are cities. Shared memory: `bytes` a warp.
+// the first as a part of what the places span, the others in mean edges; a walk lasts `patience` kicks in vain, or as many as there are cities. Shared memory: `bytes` a warp.
 #ifdef SEARCH_WARPS
 extern "C" __global__ void __launch_bounds__(SEARCH_WARPS * 32, 6)
 search(const float2* places, const unsigned short* lists, const int* sizes, const int* active, unsigned short* tours,

@@ -72,6 +72,7 @@ struct Tour {
   }
   __device__ void clear_queue() {
     head = held = 0;
+    __syncwarp();  // all have read: a `push` may have returned without waiting
     ROLLED
     for (int k = lane; k < (n + 31) / 32; k += 32) queued[k] = 0;
     __syncwarp();
