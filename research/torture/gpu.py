@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -63,9 +64,9 @@ def _shape(points: Tensor, source: random.Random) -> Tensor:
 
 def _stop(source: random.Random, n: int) -> Stop:
     kicks = MaxIterations(source.choice([0, 1, 2, 17, 64, 65] + ([200, 500] if n <= 100 else [])))
-    return source.choice(
-        [kicks, kicks, kicks, AnyOf(kicks, NoImprovement(5)), AnyOf(kicks, MaxTime(source.choice([0, 0.02])))]
-    )
+    timed = AnyOf(kicks, MaxTime(source.choice([0, 0.02])))
+    stops: list[Stop] = [kicks, kicks, kicks, AnyOf(kicks, NoImprovement(5)), timed]
+    return source.choice(stops)
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def _emulated() -> Iterator[None]:
     from georoutenet.solver import batch, batch_gpu
 
     sys.path.append(str(Path(__file__).parents[2] / "tests" / "kernels" / "cuda"))
-    from emulated import emulate
+    emulate = importlib.import_module("emulated").emulate
 
     def gpu_for(_: str, *about: Any) -> torch.device | None:
         return None if why_not(*about) else torch.device("cpu")

@@ -395,7 +395,8 @@ __device__ __forceinline__ void search_walk(const float2* places, const City* li
 
 // For `count` active walks, `walks` for each instance: places (instances, most) and lists (instances, most, 8) of `sizes` cities
 // each, tours and best (all walks, most), states (all walks, STATE). `tolerance`, `slack` and `margin` have the bits of floats,
-// the first as a part of what the places span, the others in mean edges; a walk lasts `patience` kicks in vain, or as many as there are cities. Shared memory: `bytes` a warp.
+// the first as a part of what the places span, the others in mean edges; a walk lasts `patience` kicks in vain, or as many as
+// there are cities. Shared memory: `bytes` a warp.
 #ifdef SEARCH_WARPS
 extern "C" __global__ void __launch_bounds__(SEARCH_WARPS * 32, 6)
 search(const float2* places, const unsigned short* lists, const int* sizes, const int* active, unsigned short* tours,
