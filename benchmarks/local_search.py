@@ -1,13 +1,12 @@
 """How good and how punctual the local search is on one core.
 
     python benchmarks/local_search.py                                    # a table of sizes, 10 s each
-    python benchmarks/local_search.py --cities 20000 100000 --seconds 30 60 --clock cpu --record windows
+    python benchmarks/local_search.py --cities 20000 --seconds 30 60 --clock cpu
 
 Uniform instances (seed 1), greedy start. For each size and limit: the length of the start, of the first local
 optimum and at the end, and by how much the limit was missed. At 1,000 cities the gap to the best of five
 runs of LKH is known. ``--clock cpu`` counts CPU time, for machines that are busy with other work.
-``--record NAME`` adds rows of that name to ``results/solve_large.csv``; with the package of another commit in
-PYTHONPATH the same lines measure that one.
+``large.py`` measures large tours from array to tour.
 """
 
 from __future__ import annotations
@@ -16,17 +15,12 @@ import argparse
 import time
 from dataclasses import dataclass, field
 
-from rows import append
-
 from georoutenet.examples import THOUSAND_CITIES
 from georoutenet.problem.generate import uniform
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import gap, tour_length
 from georoutenet.search import greedy_edge, improve
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
-
-COLUMNS = ["search", "cities", "limit_s", "clock", "start", "first_optimum", "first_s", "length", "kicks"]
-COLUMNS += ["cpu_s"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,6 @@ def main() -> None:
     parser.add_argument("--cities", type=int, nargs="+", default=[200, 1_000, 10_000, 100_000])
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--record", help="a name for the rows in results/solve_large.csv")
     options = parser.parse_args()
     columns = ("cities", "limit s", "greedy", "s", "local opt.", "s", "final", "kicks", "late ms")
     widths = (9, 7, 9, 6, 10, 6, 9, 8, 8)
@@ -69,12 +62,6 @@ def main() -> None:
             if n == 1_000:
                 row += f"   gap {gap(result.length, THOUSAND_CITIES):.3f} % to LKH"
             print(row, flush=True)
-            if options.record:
-                append("solve_large.csv", COLUMNS, [(
-                    options.record, n, limit, options.clock, round(tour_length(instance, start), 4),
-                    round(first.length, 4), round(first.seconds, 2), round(result.length, 4),
-                    result.iterations, round(cpu, 2),
-                )])  # fmt: skip
 
 
 if __name__ == "__main__":
