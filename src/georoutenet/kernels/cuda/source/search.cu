@@ -177,20 +177,22 @@ struct Search : Tour {
     ROLLED
     for (int c = lane; c < n; c += 32) part[c] = in_tour(c, next[c]) && in_tour(c, previous[c]) ? NONE : c;
     bool moved = true;
+    __syncwarp();
     while (votes(moved)) {  // cities joined by edges of one tour alone get the lowest of their numbers
       moved = false;
-      __syncwarp();
       ROLLED
       for (int c = lane; c < n; c += 32) {
         int low = part[c];
-        if (low == NONE) continue;
         ROLLED
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4 && low != NONE; k++) {
           int to = k == 0 ? next[c] : k == 1 ? previous[c] : following(c, k == 2);
           if (!(k < 2 ? in_tour(c, to) : in_best(c, to))) low = min(low, (int)part[to]);
         }
-        if (low < part[c]) part[c] = low, moved = true;
+        moved |= low < part[c];
+        order[c] = low;
       }
+      City* lower = order;  // nobody writes what others still read
+      order = part, part = lower;
       __syncwarp();
     }
     auto is_chosen = [&](int city) {

@@ -82,6 +82,7 @@ struct Tour {
   __device__ void reverse(int i, int j) {
     int count = j - i + 1;
     if (count <= 0) count += n;
+    __syncwarp();  // all have read
     ROLLED
     for (int k = lane; k < count / 2; k += 32) {
       int p = i + k < n ? i + k : i + k - n, q = j - k >= 0 ? j - k : j - k + n;
@@ -113,7 +114,6 @@ struct Tour {
       int k = i;
       i = j + 1 < n ? j + 1 : 0, j = k > 0 ? k - 1 : n - 1;
     }
-    __syncwarp();  // all have read
     reverse_and_log(i, j);
   }
 
