@@ -18,6 +18,7 @@ from georoutenet.kernels import choose, encoder
 from georoutenet.kernels.cuda.compile import Kernel
 from georoutenet.kernels.encoder import Recomputed
 from georoutenet.model.config import PolicyConfig
+from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.policy import Policy
 
@@ -241,6 +242,49 @@ def test_recomputing_states_saves_memory_on_the_device() -> None:
     assert peaks[2] < peaks[0] - 2 * states
     for name, value in found[0].items():
         assert all(torch.equal(value, other[name]) for other in found[1:]), name
+
+
+@torch.no_grad()
+def test_neighborhoods_found_in_kernels_are_those_of_pytorch(
+    launched: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without gradients the kernels find them, unless ties make one too wide; in parts of about one size."""
+    emulate_gpu(monkeypatch, hopper=True)
+    policy, coords = make().eval(), cities(4, 20)
+    policy.compute_dtype = BF16
+    near = policy._near(coords)
+    expected = policy._in_kernels(
+        coords[:3], None, Neighborhood(*(x[:3] for x in vars(near).values())), hopper=True
+    )
+    sought = []
+    find = policy._near
+    monkeypatch.setattr(policy, "_near", lambda *given: sought.append(1) or find(*given))
+    for pairs, parts in ((1 << 20, 1), (800, 2)):
+        policy.pairs_per_block = pairs
+        launched.clear()
+        for found, same in zip(policy.dense(coords[:3]), expected, strict=True):
+            assert torch.equal(found, same)
+        assert sum(kernel.name == "nearest" for kernel in launched) == parts
+    assert not sought
+    policy.dense(coords)  # the grid
+    assert sought
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+@pytest.mark.parametrize("n", [5, 50, 100, 300])
+def test_a_recorded_pass_repeats_the_launched_one(n: int) -> None:
+    policy, coords = make(6, "cuda").eval(), torch.rand(3, n, 2, device="cuda")
+    policy.compute_dtype = BF16
+    launched = policy.dense(coords)
+    for _ in range(3):  # recorded, replayed
+        other = policy.dense(torch.rand_like(coords))
+        again = policy.dense(coords)
+        assert all(torch.equal(x, y) for x, y in zip(launched, again, strict=True))
+        assert not torch.equal(other[1], again[1])
+    with torch.no_grad():
+        policy.encoder.edge_head[2].bias.add_(1.0)  # in place: the graph reads it where it is
+    torch.testing.assert_close(policy.dense(coords)[1], launched[1] + 1, rtol=0, atol=1e-2)
 
 
 @pytest.mark.gpu

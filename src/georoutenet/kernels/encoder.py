@@ -114,6 +114,11 @@ class Pairs:
     near: Neighborhood
     slots: Tensor | None
 
+    def are_cut(self) -> Tensor:
+        """Whether a neighborhood reaches to the width it was given, so that ties may be missing."""
+        mask = self.near.mask
+        return mask[..., -1].any() if mask.shape[2] < self.distance.shape[2] else mask.new_zeros(())
+
 
 def find_pairs(net: GeoRouteNet, coords: Tensor, width: int | None, near: Neighborhood | None) -> Pairs:
     """The pairs of cities at ``coords``, which are in the unit of the distances. One kernel finds them if
@@ -195,6 +200,7 @@ def all_pairs(
     width: int | None = None,
     *,
     near: Neighborhood | None = None,
+    pairs: Pairs | None = None,
     hopper: bool,
     compiled: bool = False,
     recompute: int = 0,
@@ -202,12 +208,12 @@ def all_pairs(
     """Start log-probabilities ``(B, n)`` and all logits ``(B, n, n)``, with gradients.
 
     ``scaled`` are the coordinates in the unit of the distances. Neighborhoods are found with this ``width``,
-    or given. ``recompute`` is how many sets of edge states are recomputed in the backward pass instead of
-    stored: those that layers 0, 2, 4 ... read. ``hopper`` says which build of the kernels runs, ``compiled``
-    whether the few operations outside of kernels are compiled.
+    or given, alone or with all distances (``pairs``). ``recompute`` is how many sets of edge states are
+    recomputed in the backward pass instead of stored: those that layers 0, 2, 4 ... read. ``hopper`` says
+    which build of the kernels runs, ``compiled`` whether the few operations outside of kernels are compiled.
     """
     ahead = prepare(net, coords, hopper=hopper, compiled=compiled)
-    pairs = find_pairs(net, scaled, width, near)
+    pairs = pairs or find_pairs(net, scaled, width, near)
     tower, s, distance = ahead.tower, ahead.s, pairs.distance
     wait_for(ahead.has_bases, distance)
     e = embed(net, distance, ahead.bases, hopper=hopper)  # (B, n, n, d)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
 from georoutenet.model.layers import take
 from georoutenet.model.nar4tsp import Nar4Tsp
 from georoutenet.model.scores import Scores
+from georoutenet.policy.recorded import replayed
 
 STATISTICS = ("frozen", "batch")
 
@@ -117,6 +119,10 @@ class Policy(nn.Module):
         """
         if isinstance(self.encoder, Nar4Tsp) and (self.training or self.statistics == "batch"):
             return self.encoder.from_batch(coords, self.compute_dtype or self.dtype)
+        if width is None and not torch.is_grad_enabled():
+            found = self._without_ties(coords)
+            if found is not None:
+                return found
         # Of a fixed width, CUDA kernels find the neighborhoods themselves; of any, they choose the form.
         near = self._near(self._scaled(coords)) if width is None else None
         form = self.form(coords, near.index.shape[2] if near is not None else width)
@@ -158,6 +164,32 @@ class Policy(nn.Module):
         self.compiled = self.is_fused()
         return self.compiled
 
+    def _without_ties(self, coords: Tensor) -> tuple[Tensor, Tensor] | None:
+        """`dense` in CUDA kernels that find the neighborhoods, too; None where they cannot run, or a city has
+        so many equally near ones that these may not do."""
+        n, width = coords.shape[1], self.config.neighbors + 2
+        form = self.form(coords, width)
+        if form not in CUDA or not 2 <= n <= in_kernels.CITIES or n * n > self._pairs_at_a_time():
+            return None
+        hopper, encoder = form == "cuda hopper", cast("GeoRouteNet", self.encoder)
+
+        def run(some: Tensor) -> tuple[Tensor, ...]:
+            scaled = self._scaled(some)
+            pairs = in_kernels.find_pairs(encoder, scaled, width, None)
+            scores = in_kernels.all_pairs(encoder, some, scaled, pairs=pairs, hopper=hopper)
+            return *scores, pairs.are_cut()
+
+        parts = [replayed(self, run, some, hopper) for some in coords.chunk(self._chunks(coords))]
+        start, logits, cut = zip(*parts, strict=True)
+        if bool(torch.stack(cut).any()):
+            return None
+        return (start[0], logits[0]) if len(parts) == 1 else (torch.cat(start), torch.cat(logits))
+
+    def _chunks(self, coords: Tensor) -> int:
+        """Into how many parts of about one size a batch is cut, so that none has too many pairs."""
+        batch, n, _ = coords.shape
+        return -(-batch // max(1, self._pairs_at_a_time() // n**2))
+
     def _in_kernels(
         self, coords: Tensor, width: int | None, near: Neighborhood | None, *, hopper: bool
     ) -> tuple[Tensor, Tensor]:
@@ -166,7 +198,7 @@ class Policy(nn.Module):
         assert isinstance(self.encoder, GeoRouteNet)
         batch, n, _ = coords.shape
         scaled, widest = self._scaled(coords), width if near is None else near.index.shape[2]
-        together = batch if torch.is_grad_enabled() else max(1, self._pairs_at_a_time() // n**2)
+        together = batch if torch.is_grad_enabled() else -(-batch // self._chunks(coords))
         by_rows = len(self._row_blocks(coords[:together], n)) > 1 or min(n, widest or n) > SLOTS
         if by_rows and near is None:
             near = self._near(scaled, width)
