@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
 from georoutenet.search.path import Ends
 from georoutenet.solver import batch_gpu
+from georoutenet.solver.options import SolveOptions
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
 from tests.solver.solved import VARIANTS
 
@@ -27,7 +29,8 @@ POINTS = np.random.default_rng(1).random((5, 12, 2)) * 100
 def gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The CPU is taken for a GPU; how many instances each search had."""
     emulate(monkeypatch)
-    monkeypatch.setattr(batch_gpu, "gpu_for", lambda *_: CPU)
+    monkeypatch.setattr(batch_gpu, "gpus_for", lambda *_: [CPU])
+    monkeypatch.setattr("georoutenet.solver.batch.gpu_possible", lambda name: name != "cpu")
     monkeypatch.setattr(batch_gpu, "walks_to_fill", lambda *_: 1)
     sizes: list[int] = []
 
@@ -97,7 +100,7 @@ def test_without_time(gpu: list[int]) -> None:
 
 
 def test_the_network_makes_first_tours(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("georoutenet.solver.batch.gpu_possible", lambda name: True)
+    monkeypatch.setattr("georoutenet.solver.batch.gpu_possible", lambda name: name != "cpu")
     first, stop = list[torch.Tensor](), MaxIterations(0)
     search = batch_gpu.improve_batch
     monkeypatch.setattr(
@@ -121,25 +124,65 @@ def test_limits() -> None:
     assert batch_gpu.limits(NoImprovement(3)) == (float("inf"), 3)
 
 
+def test_the_network_alone(gpu: list[int]) -> None:
+    """Tours are those of ``solve``, decoded together; what is not Euclidean goes another way."""
+    for decoder, options in zip(("greedy", "beam-16-views-2-dominance-merge"), VARIANTS[1::3], strict=False):
+        how: dict[str, Any] = {"decoder": decoder, "improve": False, **options}
+        tours, lengths = grn.solve_batch(POINTS, device="cuda", **how)
+        check(tours, lengths, options)
+        alone = [grn.solve(cities, **how) for cities in POINTS]
+        np.testing.assert_array_equal(tours, [result.tour for result in alone])
+    assert gpu == []
+
+
+def test_gpus_share_a_batch(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, lengths = grn.solve_batch(POINTS, device="cuda", stop=MaxIterations(5))
+    monkeypatch.setattr(batch_gpu, "gpus_for", lambda *_: [CPU, CPU])
+    monkeypatch.setattr(batch_gpu, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))  # one emulator
+    seen: list[tuple[int, float]] = []
+    two, same = grn.solve_batch(
+        POINTS,
+        device="cuda",
+        stop=MaxIterations(5),
+        progress=lambda _, step: seen.append((step.iterations, step.length)),
+    )
+    np.testing.assert_array_equal(two, one)
+    assert same.tolist() == lengths.tolist()
+    assert sorted(gpu) == [2, 3, 5]
+    assert seen[-1] == (5, pytest.approx(float(lengths.mean())))
+
+
 def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device("cuda", 0))
+    monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device(name.replace("auto", "cuda")))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(engine, "compile_all", lambda *_: "RuntimeError: no compiler")
     engine.compiles.cache_clear()
-    plain, ends = DistanceRule.EUCLIDEAN, Ends(9)
+    plain = DistanceRule.EUCLIDEAN
+
+    def gpus(name: str, n: int, rule: DistanceRule = plain, count: int = 1, **others: Any) -> list[str]:
+        options = SolveOptions(device=name, **others)
+        return [str(each) for each in batch_gpu.gpus_for(options, n, rule, Ends(n), count)]
+
     with pytest.warns(
         GeoRouteNetWarning, match=r"cannot be compiled .*; the CPU searches .RuntimeError: no comp"
     ):
-        assert batch_gpu.gpu_for("cuda", 9, plain, ends) is None
-    assert batch_gpu.gpu_for("cuda", 9, plain, ends) is None  # said once
+        assert gpus("cuda", 9) == []
+    assert gpus("cuda", 9) == []  # said once
     with pytest.warns(GeoRouteNetWarning, match="the GPU measures by .*, got ATT; the CPU searches"):
-        assert batch_gpu.gpu_for("cuda", 9, DistanceRule.ATT, ends) is None
+        assert gpus("cuda", 9, DistanceRule.ATT) == []
     with pytest.warns(GeoRouteNetWarning, match="5 to 1,024 cities, got 2,000; the CPU searches"):
-        assert batch_gpu.gpu_for("cuda", 2000, plain, Ends(2000)) is None
-    assert batch_gpu.gpu_for("auto", 2000, plain, Ends(2000)) is None
-    assert batch_gpu.gpu_for("cuda", 4, plain, Ends(4)) is None
+        assert gpus("cuda", 2000) == []
+    assert gpus("auto", 2000) == []
+    assert gpus("cuda", 4) == []
+    assert gpus("cuda", 2000, improve=False) == ["cuda:0"]
+    assert gpus("cuda", 9, DistanceRule.ATT, improve=False) == []
+    assert gpus("cuda", 9, improve=False, first="curve") == []
     monkeypatch.setattr(engine, "compile_all", lambda *_: "")
     engine.compiles.cache_clear()
-    assert batch_gpu.gpu_for("auto", 9, plain, ends) == torch.device("cuda", 0)
+    assert gpus("auto", 9) == ["cuda:0"]
+    assert gpus("cuda", 9, count=5000) == ["cuda:0", "cuda:1"]
+    assert gpus("cuda:1", 9, count=5000) == ["cuda:1"]
+    assert gpus("cpu", 9) == []
     engine.compiles.cache_clear()
 
 
@@ -152,7 +195,7 @@ def test_on_the_device(n: int) -> None:
     assert tours.is_cuda
     assert torch.equal(tours, again)
     assert torch.equal(tours.sort(dim=1).values, torch.arange(n, device="cuda").expand(200, n))
-    few = grn.solve_batch(points[:20].cpu(), device="cpu", tours=False, max_seconds=5)
+    few = grn.solve_batch(points[:20].cpu(), device="cpu", tours=False, stop=MaxIterations(200))
     assert float((lengths[:20].cpu() / few).mean()) < 1.03
 
 

@@ -134,31 +134,38 @@ class _Batch:
         self._warn(self.count - int(self.done.sum()))
 
     def run_on_gpu(self) -> bool:
-        """Search on a GPU, where one is asked for or there and can; whether it did."""
+        """Solve on GPUs, where they are asked for or there and can; whether they did."""
         options = self.options
-        if self.n <= 3 or not self.count or not options.improve or not gpu_possible(options.device):
+        if self.n <= 3 or not self.count or not gpu_possible(options.device):
             return False
         from georoutenet.solver import batch_gpu
 
-        device = batch_gpu.gpu_for(options.device, self.n, self.rule, self.ends)
-        if device is None:
+        devices = batch_gpu.gpus_for(options, self.n, self.rule, self.ends, self.count)
+        if not devices:
             return False
         import torch
 
-        on_gpu = batch_gpu.GpuBatch(
+        done, total = 0, 0.0
+
+        def report(more: int, lengths: float) -> None:
+            nonlocal done, total
+            done, total = done + more, total + lengths
+            self._report_mean(done, total / done)
+
+        on_gpus = batch_gpu.GpuBatches(
             self.given.double() if _is_tensor(self.given) else torch.from_numpy(self.points),
-            device,
+            devices,
             self.ends,
             self.rule,
             options,
             stop=self._search_stop(math.inf),
             timed=self.timed,
             left=self._left,
-            report=self._report_mean,
+            report=report,
         )
-        on_gpu.run()
-        self._warn(self.count - on_gpu.searched)
-        self.tours, self.lengths = on_gpu.tours, on_gpu.lengths
+        on_gpus.run()
+        self._warn(self.count - on_gpus.searched)
+        self.tours, self.lengths = on_gpus.joined("tours"), on_gpus.joined("lengths")
         return True
 
     def _warn(self, missed: int) -> None:

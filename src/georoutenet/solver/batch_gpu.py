@@ -1,23 +1,30 @@
-"""``solve_batch`` on a GPU: chunk by chunk, what a chunk holds stays on the device from cities to tours."""
+"""Many instances on GPUs: chunk by chunk, what a chunk holds stays on its device from cities to tours."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from georoutenet.clock import now
+from georoutenet.clock import OutOfTime, now
+from georoutenet.decode.views import decode_views
 from georoutenet.device import choose_device, memory_available
 from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import Cycle, curves, tour_lengths
 from georoutenet.search.gpu.engine import FEWEST, compiles, improve_batch, kernel_for, walks_to_fill, why_not
 from georoutenet.search.path import Ends
+from georoutenet.solver.network import check_memory, choose_decoding, load, products_in, views_per_call
 from georoutenet.solver.options import SolveOptions
 from georoutenet.solver.stages import AGREED, Group
 from georoutenet.stop import Progress, Stop
@@ -27,19 +34,34 @@ CHUNK = 1 << 16
 BYTES_PER_CITY = 256
 """Of a walk, roughly: places, lists, tours of 16 and of 64 bits, sorted and measured."""
 FAR = 1 << 60
+DECODED = 1 << 30
+"""Bytes of the tours of all views that are in memory at a time, about."""
+LEAST_EACH = 1024
+"""Instances that are worth another GPU."""
 
 
-def gpu_for(name: str, n: int, rule: DistanceRule, ends: Ends) -> torch.device | None:
-    """The GPU that searches, or None where the CPU does; said once where a GPU was asked for by name."""
-    device = choose_device(name)
+def gpus_for(options: SolveOptions, n: int, rule: DistanceRule, ends: Ends, count: int) -> list[torch.device]:
+    """The GPUs that share the instances; none where the CPU is to solve them, said where a GPU was named."""
+    device = choose_device(options.device)
     if device.type != "cuda":
-        return None
-    reason = why_not(n, rule, ends)
-    if reason:
-        if name != "auto" and n >= FEWEST:
-            warnings.warn(f"{reason}; the CPU searches", GeoRouteNetWarning, stacklevel=4)
-        return None
-    return device if compiles(device, kernel_for(Cycle(ends), rule)) else None
+        return []
+    policy = options.weights
+    if options.improve:
+        reason = why_not(n, rule, ends)
+        if reason:
+            if options.device != "auto" and n >= FEWEST:
+                warnings.warn(f"{reason}; the CPU searches", GeoRouteNetWarning, stacklevel=5)
+            return []
+        if not compiles(device, kernel_for(Cycle(ends), rule)):
+            return []
+    elif rule is not DistanceRule.EUCLIDEAN or options.first not in ("auto", "network"):
+        return []
+    elif not isinstance(policy, (str, Path)):
+        return [policy.device] if policy.device.type == "cuda" else []
+    if device.index is not None:
+        return [device]
+    number = max(1, min(torch.cuda.device_count(), count // LEAST_EACH))
+    return [torch.device("cuda", index) for index in range(number)]
 
 
 def limits(stop: Stop) -> tuple[float, float]:
@@ -50,7 +72,10 @@ def limits(stop: Stop) -> tuple[float, float]:
 
 
 class GpuBatch:
-    """One call of ``solve_batch``: ``(B, n, 2)`` in float64 in, tours and lengths on the device out."""
+    """Instances ``(B, n, 2)`` in float64 on one GPU: tours, lengths and first lengths, on the device.
+
+    With ``sizes (B,)`` they are as ``search.gpu.cycle.padded`` makes them, and tours are closed.
+    """
 
     def __init__(
         self,
@@ -64,16 +89,20 @@ class GpuBatch:
         timed: bool,
         left: Callable[[], float],
         report: Callable[[int, float], None],
+        sizes: Tensor | None = None,
     ) -> None:
-        """``left`` says how many seconds the call has, ``report`` takes the instances done and their mean."""
+        """``left`` says how many seconds the call has, ``report`` takes the instances done and their sum."""
         self.points, self.device, self.rule, self.options = points, device, rule, options
-        self.cycle, self.left, self.report = Cycle(ends), left, report
+        self.cycle, self.left, self.report, self.sizes = Cycle(ends), left, report, sizes
         self.kicks, self.idle = limits(stop)
         self.agreed = AGREED if timed or options.stop is None else 0
         count, n = points.shape[:2]
         self.walks = walks_to_fill(device, count)
         self.tours = torch.empty((count, n), dtype=torch.int64, device=device)
         self.lengths = torch.zeros(count, dtype=torch.float64, device=device)
+        self.first = torch.zeros_like(self.lengths)
+        self.kicked = torch.zeros(count, dtype=torch.int64, device=device)
+        self.method = "space-filling curve"
         self.searched = 0
 
     def run(self) -> None:
@@ -91,14 +120,17 @@ class GpuBatch:
                 chunk //= 2
                 continue
             first = part.stop
-            self.report(first, float(self.lengths[:first].mean()))
+            self.report(part.stop - part.start, float(self.lengths[part].sum()))
 
     def _solve(self, part: slice) -> None:
         points = self.points[part].to(self.device)
+        sizes = None if self.sizes is None else self.sizes[part].to(self.device)
         began, share = now(), self.left() * len(points) / (len(self.points) - part.start)
-        tours = self._first_tours(points, share / len(points))
+        tours = self._first_tours(points, sizes, share)
         ends = self.cycle.ends
-        if share > 0:
+        first = lengths = tour_lengths(points, tours, self.rule, closed=ends.closed)
+        kicks = torch.zeros_like(self.kicked[part])
+        if share > 0 and self.options.improve:
             found = improve_batch(
                 points,
                 tours,
@@ -110,25 +142,109 @@ class GpuBatch:
                 idle=self.idle,
                 agreed=self.agreed,
                 goes_on=lambda: now() - began < share,
+                sizes=sizes,
             )
-            tours, lengths = found.tours, found.lengths
+            tours, lengths, kicks = found.tours, found.lengths, found.kicks
+        if share > 0:
             self.searched += len(points)
-        else:
-            lengths = tour_lengths(points, tours, self.rule, closed=ends.closed)
-        self.tours[part], self.lengths[part] = tours, lengths
+        self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
+            tours,
+            lengths,
+            first,
+            kicks,
+        )
 
-    def _first_tours(self, points: Tensor, seconds: float) -> Tensor:
-        """By the network where the caller names it and there is time, else along a curve."""
+    def _first_tours(self, points: Tensor, sizes: Tensor | None, seconds: float) -> Tensor:
+        """By the network where it is asked for and there is time, else along a curve."""
         options, asked = self.options, None
-        if math.isfinite(seconds):
-            options = replace(options, stop=None, max_seconds=max(0.0, seconds))
-        if options.first == "network" or (options.first == "auto" and options.names_network):
-            instances = [Instance(cities, rule=self.rule) for cities in points.cpu().numpy()]
-            group = Group(instances, options, now())
-            group.ask_network()
-            if group.cancel.is_set():
-                raise KeyboardInterrupt
-            asked = group.tours
+        named = options.first == "network" or (options.first == "auto" and options.names_network)
+        if sizes is None and (named or not options.improve) and seconds > 0:
+            plain = self.rule is DistanceRule.EUCLIDEAN and options.first in ("auto", "network")
+            asked = self._by_network(points, seconds) if plain else self._by_group(points, seconds)
         if asked is None:
-            return self.cycle.arrange(curves(points))
-        return self.cycle.arrange(torch.as_tensor(np.array(asked), device=self.device))
+            return self.cycle.arrange(curves(points, sizes))
+        return self.cycle.arrange(asked)
+
+    def _by_network(self, points: Tensor, seconds: float) -> Tensor | None:
+        """Decoded where they are; None where there was no time for the first view."""
+        n, options, until = points.shape[1], self.options, now() + seconds
+        weights, place = options.weights, str(self.device)
+        policy = load(weights, place) if isinstance(weights, (str, Path)) else weights
+        if policy.device != self.device:
+            return self._by_group(points, seconds)
+        decoding = choose_decoding(n, options, place)
+        check_memory(n, decoding, place)
+        self.method = f"{Path(weights).stem}, " if isinstance(weights, (str, Path)) else ""
+        self.method += str(decoding)
+        ends, step = self.cycle.ends, max(1, DECODED // (decoding.views * n * (n if decoding.merge else 8)))
+        tours = []
+        with products_in(policy, decoding.precision):
+            for some in points.split(step):
+                try:
+                    found = decode_views(
+                        partial(policy, candidates=decoding.candidates),
+                        some,
+                        decoding,
+                        start=ends.start,
+                        end=ends.end,
+                        closed=ends.closed,
+                        seed=options.seed,
+                        device=self.device,
+                        batch=views_per_call(n, decoding, place),
+                        together=1 if math.isfinite(seconds) else None,
+                        remaining=lambda: until - now(),
+                    )
+                except OutOfTime:
+                    return None
+                if found.interrupted:
+                    raise KeyboardInterrupt
+                tours.append(found.best())
+        return torch.cat(tours)
+
+    def _by_group(self, points: Tensor, seconds: float) -> Tensor | None:
+        """As ``solve_many`` makes them: under other distance rules, or with a network on another device."""
+        options = self.options
+        if math.isfinite(seconds):
+            options = replace(options, stop=None, max_seconds=max(0.0, seconds / len(points)))
+        group = Group([Instance(cities, rule=self.rule) for cities in points.cpu().numpy()], options, now())
+        group.first_tours()
+        if group.cancel.is_set():
+            raise KeyboardInterrupt
+        self.method = group.method
+        return torch.as_tensor(np.array(group.tours), device=self.device)
+
+
+class GpuBatches:
+    """A batch shared among GPUs; what each has found, put together on the first."""
+
+    def __init__(self, points: Tensor, devices: list[torch.device], *given: Any, **settings: Any) -> None:
+        """The rest as ``GpuBatch`` takes it."""
+        sizes = settings.pop("sizes", None)
+        cuts = np.linspace(0, len(points), len(devices) + 1).astype(int).tolist()
+        self.parts = [
+            GpuBatch(
+                points[low:high], device, *given, **settings, sizes=None if sizes is None else sizes[low:high]
+            )
+            for device, low, high in zip(devices, cuts, cuts[1:], strict=False)
+        ]
+
+    def run(self) -> None:
+        if len(self.parts) == 1:
+            self._run(self.parts[0])
+            return
+        with ThreadPoolExecutor(len(self.parts)) as pool:
+            list(pool.map(self._run, self.parts))
+
+    @staticmethod
+    def _run(part: GpuBatch) -> None:
+        with torch.cuda.device(part.device) if part.device.type == "cuda" else nullcontext():
+            part.run()
+
+    def joined(self, name: str) -> Tensor:
+        """``tours``, ``lengths``, ``first`` or ``kicked`` of all instances."""
+        device = self.parts[0].device
+        return torch.cat([getattr(part, name).to(device) for part in self.parts])
+
+    @property
+    def searched(self) -> int:
+        return sum(part.searched for part in self.parts)

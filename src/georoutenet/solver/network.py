@@ -41,7 +41,7 @@ NETWORK = 1_000
 """Above this many cities the network is asked only when a decoder is named: it takes longer than it helps."""
 PAIRS_IN_VIEWS = {"cpu": 40_000, "cuda": 4_000_000}
 """Default views score at most this many pairs in all, at most four (both twice without search)."""
-PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 22}
+PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 24}
 """Pairs in one call of the network: so much work is done between two looks at the clock."""
 PAIRS_ALONE = 10_000
 """Up to so many pairs a call runs on one thread. Two are a quarter faster while both cores are free, and
@@ -241,7 +241,7 @@ def _score(policy: Policy, points: Tensor, decoding: Decoding) -> Scores:
     import torch
 
     pairs = len(points) * points.shape[1] * (decoding.candidates or points.shape[1])
-    with _threads_for(pairs), _products_in(policy, decoding.precision):
+    with _threads_for(pairs), products_in(policy, decoding.precision):
         scores = policy(points, candidates=decoding.candidates)
     if points.device.type == "cuda":
         torch.cuda.synchronize(points.device)
@@ -249,7 +249,7 @@ def _score(policy: Policy, points: Tensor, decoding: Decoding) -> Scores:
 
 
 @contextmanager
-def _products_in(policy: Policy, precision: str) -> Iterator[None]:
+def products_in(policy: Policy, precision: str) -> Iterator[None]:
     """The precision asked for; float32, which is the default, leaves the policy as its owner set it."""
     import torch
 

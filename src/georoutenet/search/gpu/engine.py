@@ -93,7 +93,7 @@ def why_not(n: int, rule: DistanceRule, ends: Ends) -> str:
 class Found:
     tours: Tensor  # (B, n) int64
     lengths: Tensor  # (B,) float64
-    kicks: int  # by all walks
+    kicks: Tensor  # (B,) int64, by all walks
 
 
 def neighbor_lists(places: Tensor, sizes: Tensor | None = None) -> Tensor:
@@ -191,7 +191,9 @@ class Walks:
         given = tour_lengths(self.points, self.given, self.rule, closed=closed)
         shorter = length < given
         tours = torch.where(shorter[:, None], tours, self.given)
-        return Found(tours, torch.where(shorter, length, given), int(self.states[:, KICKS].sum()))
+        return Found(
+            tours, torch.where(shorter, length, given), self.states[:, KICKS].view(batch, -1).sum(dim=1)
+        )
 
 
 def improve_batch(
