@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ import pyarrow as pa
 import pytest
 from made import random_cities, solved, wide
 
+import georoutenet as grn
 from georoutenet.bulk import BulkSolver
 from georoutenet.errors import InputError
-from georoutenet.solver.batch import solve_batch
+from georoutenet.problem.instance import Instance
+from georoutenet.solver.many_gpu import Searched
+from georoutenet.solver.options import SolveOptions
 
 CITIES = random_cities(5, least=4)
 COLUMNS = ["id", "n", "tour", "length", "method", "error"]
@@ -86,25 +90,30 @@ def test_errors_have_no_tour() -> None:
     assert "coordinates must be finite" in found["error"][1]
 
 
-def test_sizes_together_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many of one size in one call of ``solve_batch``; here its CPU form gives the same tours."""
-    cities = random_cities(60, least=1, most=7)
-    called = []
+def test_what_gpus_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of all sizes together, those of too few cities and with errors apart; here the CPU searches."""
+    cities = random_cities(60, least=1, most=9)
 
-    def counted(given: Any, **options: Any) -> Any:
-        called.append(given.shape)
-        return solve_batch(given, **{**options, "device": "cpu"})
+    def on_cpu(instances: Sequence[Instance], options: SolveOptions) -> Iterator[Searched]:
+        positions = [k for k, each in enumerate(instances) if each.n > max(4, int(options.start or 0))]
+        found = grn.solve_many([instances[k] for k in positions], device="cpu", start=options.start)
+        tours = np.zeros((len(found), 9), dtype=np.int64)
+        for row, result in zip(tours, found, strict=True):
+            row[: result.instance.n] = result.tour
+        lengths = np.array([float(result.length) for result in found])
+        yield Searched(positions, tours, lengths, lengths, lengths.astype(np.int64), "curve", 1.0, True)
 
-    monkeypatch.setattr("georoutenet.bulk.solver.solve_batch", counted)
+    monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", on_cpu)
     monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
+    monkeypatch.setattr("georoutenet.solver.api.gpu_possible", lambda name: False)
     found = BulkSolver(device="cuda", start=0)(wide(list(range(60)), cities))
     assert found.column("tour").to_pylist() == solved(cities, start=0)[0]
-    expected = [(sum(len(one) == n for one in cities), n, 2) for n in (4, 5, 6, 7)]
-    assert sorted(called) == sorted(expected)
-    errors = BulkSolver(device="cuda", start=5)(wide([1, 2], [CITIES[0][:4], CITIES[0][:3]])).column("error")
+    by_gpu = [method == "curve" for method in found.column("method").to_pylist()]
+    assert by_gpu == [len(one) >= 5 for one in cities]
+    errors = BulkSolver(device="cuda", start=5)(wide([1, 2], [CITIES[0][:5], CITIES[0][:3]])).column("error")
     assert all("start" in error for error in errors.to_pylist())
     for options in ({"max_seconds": 1}, {"lower_bound": True}, {"improve": False}):
-        assert not BulkSolver(device="cuda", **options).by_size  # type: ignore[arg-type]
+        assert not BulkSolver(device="cuda", **options).on_gpu  # type: ignore[arg-type]
 
 
 def test_batches_that_are_refused() -> None:

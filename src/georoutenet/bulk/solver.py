@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Unpack
 
@@ -15,7 +15,6 @@ from georoutenet.bulk.rows import Id, Row
 from georoutenet.bulk.settings import bounded_by_time
 from georoutenet.errors import GeoRouteNetError, InputError
 from georoutenet.solver.api import solve_all
-from georoutenet.solver.batch import solve_batch
 from georoutenet.solver.options import SolveKeywords, read_options
 from georoutenet.solver.result import Result
 
@@ -23,7 +22,7 @@ CHUNK, CHUNK_CITIES = 256, 200_000
 """Rows, and cities of all of them, that are solved at a time; a larger instance is solved alone. Where the
 network is asked, those of one size share its calls."""
 GPU_CHUNK, GPU_CHUNK_CITIES = 65_536, 8_000_000
-"""The same where a GPU searches, which needs many instances of one size at a time."""
+"""The same where a GPU searches, which needs many instances at a time."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +75,19 @@ class BulkSolver:
         checked = read_options("BulkSolver", options)
         self.options = checked if "workers" in options else replace(checked, workers=1)
         self.id_column, self.lower_bound = id_column, lower_bound
-        # On a GPU arrays of one size are searched together, which gives no bounds and no clock to each.
+        # On a GPU instances are searched side by side, which gives no bounds and no clock to each.
         gpu = checked.device.startswith("cuda") and checked.improve
-        self.by_size = gpu and not lower_bound and not bounded_by_time(checked)
+        self.on_gpu = gpu and not lower_bound and not bounded_by_time(checked)
 
     def chunks(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
         """Rows in portions for ``solve``."""
-        return chunks(rows, GPU_CHUNK, GPU_CHUNK_CITIES) if self.by_size else chunks(rows)
+        return chunks(rows, GPU_CHUNK, GPU_CHUNK_CITIES) if self.on_gpu else chunks(rows)
 
     def solve(self, rows: Sequence[Row]) -> list[Solved]:
         """The rows solved, in their order; those with an error pass through."""
         done = {k: Solved(row.id, row.n, error=row.error) for k, row in enumerate(rows) if row.error}
-        if self.by_size:
-            done |= self._solve_by_size(rows)
+        if self.on_gpu:
+            done |= self._solve_on_gpu(rows)
         open_ = [k for k in range(len(rows)) if k not in done]
         instances = [instance for k in open_ if (instance := rows[k].instance) is not None]
         for j, result in solve_all(instances, self.options):
@@ -109,23 +108,18 @@ class BulkSolver:
             )
         return [done[k] for k in range(len(rows))]
 
-    def _solve_by_size(self, rows: Sequence[Row]) -> dict[int, Solved]:
-        """Rows with at least four cities on a map, by ``solve_batch``."""
-        sizes: dict[tuple[int, str], list[int]] = {}
-        for k, row in enumerate(rows):
-            if row.instance is not None and row.instance.matrix is None and row.n > 3:
-                sizes.setdefault((row.n, row.instance.rule.value), []).append(k)
-        keywords = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
+    def _solve_on_gpu(self, rows: Sequence[Row]) -> dict[int, Solved]:
+        """Those rows that GPUs search."""
+        from georoutenet.solver.many_gpu import search_many
+
         done: dict[int, Solved] = {}
-        for (n, rule), positions in sizes.items():
-            cities = np.stack([_coordinates(rows[k]) for k in positions])
-            try:
-                tours, lengths = solve_batch(cities, rule=rule, **keywords)
-            except GeoRouteNetError as error:
-                done |= {k: Solved(rows[k].id, n, error=str(error)) for k in positions}
-                continue
-            for k, tour, length in zip(positions, tours.astype(np.int32), lengths.tolist(), strict=True):
-                done[k] = Solved(rows[k].id, n, tour=tour, length=length, method="batch")
+        there = [(k, row.instance) for k, row in enumerate(rows) if row.instance is not None]
+        instances = [instance for _, instance in there]
+        for found in search_many(instances, self.options):
+            every = zip(found.positions, found.tours.astype(np.int32), found.lengths.tolist(), strict=True)
+            for j, tour, length in every:
+                k, row = there[j][0], rows[there[j][0]]
+                done[k] = Solved(row.id, row.n, tour=tour[: row.n], length=length, method=found.method)
         return done
 
     def _by_clock(self, result: Result) -> bool:
@@ -147,11 +141,6 @@ class BulkSolver:
             rows = chain.from_iterable(each)
         solved = [one for chunk in self.chunks(rows) for one in self.solve(chunk)]
         return back(to_table(solved, text_ids=columns.text_ids, lower_bound=self.lower_bound))
-
-
-def _coordinates(row: Row) -> NDArray[np.float64]:
-    assert row.instance is not None
-    return row.instance.coordinates
 
 
 def output_schema(*, text_ids: bool, lower_bound: bool) -> Any:

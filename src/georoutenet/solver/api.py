@@ -10,11 +10,13 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Unpack, cast
 
 from numpy.typing import ArrayLike
 
 from georoutenet.clock import now
+from georoutenet.device import gpu_possible
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.files import read_instance
 from georoutenet.io.frame import Frame, frame_instance, is_frame
@@ -92,7 +94,11 @@ def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) ->
     searches run side by side in that many threads, one each, by default as many as there are cores, and
     ``progress`` is called from them. Without time limits the results do not depend on ``workers``.
     ``max_seconds`` is for each problem: its share of the network's time, then its own search, so all take
-    about ``max_seconds * len(problems) / workers``. After Ctrl-C the problems not yet reached have the tour
+    about ``max_seconds * len(problems) / workers``.
+
+    On a GPU, one that is named or, from some dozens of problems on, one that is there, problems of 5 to 1,024
+    cities are searched side by side whatever their sizes, each until ``max_seconds`` are over: see
+    ``solve_batch``. After Ctrl-C the problems not yet reached have the tour
     they had by then, or a constructed one, and ``interrupted`` set.
     """
     checked = read_options("solve_many", options)
@@ -141,8 +147,17 @@ def solve_all(
             yield k, error
             continue
         sizes.setdefault((instance.n, instance.has_coordinates, *ends), []).append(k)
+    if not single and options.improve and gpu_possible(options.device):
+        done = set[int]()
+        try:
+            for k, result in _on_gpus(instances, sorted(chain(*sizes.values())), options):
+                yield k, result
+                done.add(k)
+        except KeyboardInterrupt:
+            cancel.set()
+        sizes = {size: [k for k in positions if k not in done] for size, positions in sizes.items()}
     jobs: list[tuple[int, Group, int]] = []
-    for positions in sizes.values():
+    for positions in filter(None, sizes.values()):
         try:
             group = Group([instances[k] for k in positions], options, now(), cancel=cancel)
             if single:
@@ -159,6 +174,16 @@ def solve_all(
             yield k, group.finish(own)
         return
     yield from _side_by_side(jobs, count, cancel)
+
+
+def _on_gpus(
+    instances: Sequence[Instance], positions: list[int], options: SolveOptions
+) -> Iterator[tuple[int, Result]]:
+    """Results of those of the instances that GPUs search."""
+    from georoutenet.solver.many_gpu import results
+
+    for k, result in results([instances[k] for k in positions], options):
+        yield positions[k], result
 
 
 def _side_by_side(

@@ -158,8 +158,7 @@ class _Batch:
             self.ends,
             self.rule,
             options,
-            stop=self._search_stop(math.inf),
-            timed=self.timed,
+            limit=self.limit,
             left=self._left,
             report=report,
         )

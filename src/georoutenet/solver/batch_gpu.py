@@ -26,8 +26,8 @@ from georoutenet.search.gpu.engine import FEWEST, compiles, improve_batch, kerne
 from georoutenet.search.path import Ends
 from georoutenet.solver.network import check_memory, choose_decoding, load, products_in, views_per_call
 from georoutenet.solver.options import SolveOptions
-from georoutenet.solver.stages import AGREED, Group
-from georoutenet.stop import Progress, Stop
+from georoutenet.solver.stages import AGREED, Group, default_stop, that_ends
+from georoutenet.stop import AnyOf, Progress, Stop
 
 CHUNK = 1 << 16
 """Instances on the device at a time, at most."""
@@ -85,18 +85,20 @@ class GpuBatch:
         rule: DistanceRule,
         options: SolveOptions,
         *,
-        stop: Stop,
-        timed: bool,
+        limit: Stop | None,
         left: Callable[[], float],
         report: Callable[[int, float], None],
         sizes: Tensor | None = None,
     ) -> None:
-        """``left`` says how many seconds the call has, ``report`` takes the instances done and their sum."""
+        """``limit`` is the caller's, ``left`` says how many seconds it leaves to all instances; ``report``
+        takes the number of instances that are done now and the sum of their lengths."""
         self.points, self.device, self.rule, self.options = points, device, rule, options
         self.cycle, self.left, self.report, self.sizes = Cycle(ends), left, report, sizes
-        self.kicks, self.idle = limits(stop)
-        self.agreed = AGREED if timed or options.stop is None else 0
         count, n = points.shape[:2]
+        timed, default = math.isfinite(left()), default_stop(n)
+        own = default if limit is None else that_ends(limit, n)
+        self.kicks, self.idle = limits(AnyOf(own, default) if timed else own)
+        self.agreed = AGREED if timed or limit is None else 0
         self.walks = walks_to_fill(device, count)
         self.tours = torch.empty((count, n), dtype=torch.int64, device=device)
         self.lengths = torch.zeros(count, dtype=torch.float64, device=device)
@@ -157,9 +159,11 @@ class GpuBatch:
     def _first_tours(self, points: Tensor, sizes: Tensor | None, seconds: float) -> Tensor:
         """By the network where it is asked for and there is time, else along a curve."""
         options, asked = self.options, None
-        named = options.first == "network" or (options.first == "auto" and options.names_network)
-        if sizes is None and (named or not options.improve) and seconds > 0:
-            plain = self.rule is DistanceRule.EUCLIDEAN and options.first in ("auto", "network")
+        network = options.first == "network" or (
+            options.first == "auto" and (options.names_network or not options.improve)
+        )
+        if sizes is None and (network or options.first == "greedy-edge") and seconds > 0:
+            plain = network and self.rule is DistanceRule.EUCLIDEAN
             asked = self._by_network(points, seconds) if plain else self._by_group(points, seconds)
         if asked is None:
             return self.cycle.arrange(curves(points, sizes))

@@ -1,0 +1,142 @@
+"""``solve_many`` on GPUs: instances of whatever sizes are searched side by side, many thousands at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.clock import now
+from georoutenet.errors import InputError
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.search.gpu.cycle import RULES, padded
+from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS
+from georoutenet.search.path import Ends
+from georoutenet.solver.batch_gpu import GpuBatches, gpus_for
+from georoutenet.solver.network import score_edges
+from georoutenet.solver.options import SolveOptions
+from georoutenet.solver.result import Result
+from georoutenet.solver.stages import NO_ROOM
+from georoutenet.stop import MaxTime, Progress, Stop
+
+WORTH_IT = 64
+"""Instances from which on a GPU that was not named searches: fewer are as soon done by the cores."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Instances that one launch after another has searched."""
+
+    positions: list[int]
+    tours: NDArray[np.int64]  # (B, n); of each as many are its own as it has cities
+    lengths: NDArray[np.float64]  # (B,)
+    first: NDArray[np.float64]  # (B,), of the first tours
+    kicks: NDArray[np.int64]  # (B,)
+    method: str
+    seconds: float  # of all
+    in_time: bool
+
+
+def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterator[Searched]:
+    """Those that GPUs can search, and are to."""
+    if not options.improve:
+        return
+    groups = _groups(instances, options)
+    if options.device == "auto" and sum(map(len, groups.values())) < WORTH_IT:
+        return
+    for (rule, *_), positions in groups.items():
+        cities = [instances[k].coordinates for k in positions]
+        points, sizes = padded(cities)
+        n = points.shape[1]
+        start, end = (
+            None if each is None else instances[positions[0]].city(each)
+            for each in (options.start, options.end)
+        )
+        try:
+            ends = Ends(n, start=start, end=end, closed=options.closed)
+        except InputError:  # no such city: whoever solves them one by one says so
+            continue
+        devices = gpus_for(options, n, rule, ends, len(positions))
+        if not devices:
+            continue
+        began = now()
+        limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
+        batches = GpuBatches(
+            points,
+            devices,
+            ends,
+            rule,
+            options,
+            limit=limit,
+            left=partial(_left, limit, began),
+            report=lambda *_: None,
+            sizes=None if int(sizes.min()) == n else sizes,
+        )
+        batches.run()
+        tours, lengths, first, kicks = (
+            batches.joined(name).cpu().numpy() for name in ("tours", "lengths", "first", "kicked")
+        )
+        in_time = batches.searched == len(positions)
+        method = batches.parts[0].method
+        yield Searched(positions, tours, lengths, first, kicks, method, now() - began, in_time)
+
+
+def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tuple[int, Result]]:
+    """``search_many`` as ``solve_many`` gives it."""
+    for group in search_many(instances, options):
+        each = group.seconds / len(group.positions)
+        for j, k in enumerate(group.positions):
+            instance = instances[k]
+            tour = group.tours[j, : instance.n]
+            whole = int if instance.is_integer else float
+            length, first = whole(group.lengths[j]), whole(group.first[j])
+            history = [Progress(0.0, 0, 0, first)]
+            if length < first:
+                history.append(Progress(group.seconds, int(group.kicks[j]), 0, length))
+            yield (
+                k,
+                Result(
+                    instance=instance,
+                    tour=tour,
+                    length=length,
+                    closed=options.closed,
+                    method=group.method,
+                    timings={"improve": each, "total": each},
+                    history=history,
+                    iterations=int(group.kicks[j]),
+                    notes=[] if group.in_time else [NO_ROOM],
+                    score=partial(score_edges, instance, options.weights, options.device),
+                ),
+            )
+
+
+def _groups(
+    instances: Sequence[Instance], options: SolveOptions
+) -> dict[tuple[DistanceRule, object, object, object], list[int]]:
+    """Positions of instances that can be searched together: under one rule, in as much shared memory; of one
+    size where tours have fixed ends, are open, or follow no curve at first."""
+    plain = options.first == "curve" or (options.first == "auto" and not options.names_network)
+    together = plain and options.closed and options.start is None and options.end is None
+    groups: dict[tuple[DistanceRule, object, object, object], list[int]] = {}
+    for k, instance in enumerate(instances):
+        if instance.rule in RULES and instance.has_coordinates and FEWEST <= instance.n <= CITIES:
+            size = _room(instance.n) if together else instance.n
+            ends = [None if each is None else instance.city(each) for each in (options.start, options.end)]
+            groups.setdefault((instance.rule, size, *ends), []).append(k)  # type: ignore[arg-type]
+    return groups
+
+
+def _room(n: int) -> int:
+    """The least of some sizes that has room for ``n`` cities."""
+    return next(size for size in (64, 128, *WARPS, 512, CITIES) if n <= size)
+
+
+def _left(limit: Stop | None, began: float) -> float:
+    """Seconds left to all, which are searched side by side."""
+    if limit is None:
+        return math.inf
+    return limit.budget(Progress(now() - began, 0, 0, math.inf)).seconds
