@@ -118,26 +118,33 @@ def _follow_lists(points, lists, left, here, order):  # type: ignore[no-untyped-
         here = following
 
 
-def greedy_edge(coordinates: ArrayLike) -> Tour:
+def greedy_edge(coordinates: ArrayLike, near: NDArray[np.int32] | None = None) -> Tour:
     """Join cities by the shortest edges that still fit into one tour (no third edge, no early cycle).
 
-    Edges between near neighbors first; then the ends of the fragments that remain are joined the same way,
-    round by round, until one path is left.
+    Edges between near neighbors first (those in the lists ``near``, if given); then the ends of the fragments
+    that remain are joined the same way, round by round, until one path is left.
     """
     points = _points(coordinates)
     n = len(points)
     links = np.full((n, 2), -1, dtype=np.int64)
     parent = np.arange(n)
-    # Coincident cities first, as a chain: neighbor lists of a large pile would all name the same few.
-    order = np.lexsort((np.arange(n), *points.T))
-    same = (points[order][1:] == points[order][:-1]).all(axis=1)
-    fragments = n - _join(order[:-1][same], order[1:][same], links, parent)
+    fragments = n
+    if near is None or (points[near[:, 0]] == points).all(axis=1).any():
+        # Coincident cities first, as a chain: neighbor lists of a large pile would all name the same few.
+        order = np.lexsort((np.arange(n), *points.T))
+        same = (points[order][1:] == points[order][:-1]).all(axis=1)
+        fragments -= _join(order[:-1][same], order[1:][same], links, parent)
     while fragments > 1:
         ends = np.flatnonzero(links[:, 1] < 0)
-        near = nearest_neighbors(points[ends], 8 if len(ends) > 9 else len(ends) - 1)
-        a, b = _edges(ends, near)
+        if near is None:
+            lists: NDArray[np.integer] = ends[
+                nearest_neighbors(points[ends], 8 if len(ends) > 9 else len(ends) - 1)
+            ]
+        else:
+            lists, near = near[ends], None
+        a, b = _edges(ends, lists)
         length = np.square(points[a] - points[b]).sum(axis=1)
-        order = np.lexsort((b, a, length))
+        order = np.argsort(length, kind="stable")
         fragments -= _join(a[order], b[order], links, parent)
     return _unroll(links)
 
@@ -154,18 +161,22 @@ def greedy_edge_in_matrix(matrix: NDArray[np.float64]) -> Tour:
     while fragments > 1:
         ends = np.flatnonzero(links[:, 1] < 0)
         among = matrix if len(ends) == n else matrix[np.ix_(ends, ends)]
-        a, b = _edges(ends, nearest_in_matrix(among, width))
-        order = np.lexsort((b, a, matrix[a, b]))
+        a, b = _edges(ends, ends[nearest_in_matrix(among, width)])
+        order = np.argsort(matrix[a, b], kind="stable")
         fragments -= _join(a[order], b[order], links, parent)
         width *= 4
     return _unroll(links)
 
 
-def _edges(ends: Tour, near: NDArray[np.int32]) -> tuple[Tour, Tour]:
-    """Both ends, the lower first, of the edges from each of ``ends`` to those of them that are near it."""
+def _edges(ends: Tour, near: NDArray[np.integer]) -> tuple[Tour, Tour]:
+    """Both ends, the lower first, of the edges from each of ``ends`` to the cities near it, in order."""
     left = np.repeat(ends, near.shape[1])
-    right = ends[near.ravel()]
-    return np.minimum(left, right), np.maximum(left, right)
+    right = near.ravel()
+    count = max(int(left.max()), int(right.max())) + 1
+    edges = np.sort(np.minimum(left, right) * count + np.maximum(left, right))
+    edges = edges[np.append(True, edges[1:] != edges[:-1])]
+    first = edges // count
+    return first, edges - first * count
 
 
 @njit(nogil=True, level=1)
