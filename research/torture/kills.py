@@ -7,7 +7,10 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,3 +127,55 @@ def attack_writing(source: random.Random, folder: Path) -> Outcome:
     if path.suffix == ".json":
         json.loads(path.read_text())
     return "whole" if there else "not there yet"
+
+
+def _bulk(path: Path, out: Path) -> subprocess.Popen[bytes]:
+    """The command as the first of a group of processes of its own."""
+    options = ["--format", "npz", "--shard-rows", "20", "--workers", "2"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "georoutenet", "bulk", path, out, *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors.decode()
+
+
+def attack_bulk_kills(source: random.Random, folder: Path) -> Outcome:
+    """A bulk run whose processes are all killed, again and again, ends with the bytes of a quiet one."""
+    path, whole = folder / "cities.csv", folder / "whole-bulk"
+    if not (whole / "seconds").exists():
+        numbers = np.random.default_rng(0).random((2000, 2)).tolist()
+        lines = [f"{k // 10},{x},{y}" for k, (x, y) in enumerate(numbers)]
+        path.write_text("\n".join(["id,x,y", *lines]))
+        _ended(_bulk(path, folder / "warm"))  # what is compiled is kept on disk
+        began = time.monotonic()
+        _ended(_bulk(path, whole))
+        (whole / "seconds").write_text(str(time.monotonic() - began))
+    seconds = float((whole / "seconds").read_text())
+    good = {part.name: part.read_bytes() for part in whole.glob("part-*")}
+    assert len(good) == 10
+    out = folder / f"bulk-{source.randrange(2**64)}"
+    kills = 0
+    for _ in range(source.randint(2, 5)):
+        process = _bulk(path, out)
+        time.sleep(source.uniform(0.1, 0.9) * seconds)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert process.returncode in (0, -signal.SIGKILL), process.returncode
+        kills += process.returncode == -signal.SIGKILL
+        there = {part.name: part.read_bytes() for part in out.glob("part-*")}
+        assert there.items() <= good.items(), "a shard that is not whole, or another one"
+        for name in sorted(there)[::2]:
+            (out / name).unlink()  # so that something is left to do
+    tally["kills"] += kills
+    _ended(_bulk(path, out))
+    assert {part.name: part.read_bytes() for part in out.glob("part-*")} == good
+    assert {each.name for each in out.iterdir()} == {*good, "_manifest.json"}
+    shutil.rmtree(out)
+    return "went on to the same bytes" if kills else "not killed"

@@ -24,7 +24,7 @@ import numpy as np
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from research.torture import Outcome, overshoot, tally
 
-MODULES = ("files", "calls", "requests", "solves", "gpu", "kills", "signals")
+MODULES = ("files", "calls", "requests", "bulk", "solves", "gpu", "kills", "signals")
 """Modules of this package, each with attacks of one kind."""
 SHOWN = 20
 """Findings of an attack and a process that are printed; the others are counted."""

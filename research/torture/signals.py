@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from georoutenet.bulk import read_shard
 from research.torture import Outcome, tally
 
 KIND = "signals"
@@ -20,14 +22,18 @@ def attack_commands(source: random.Random, folder: Path) -> Outcome:
     cities, out = folder / "attack.csv", folder / "out.json"
     cities.write_text("\n".join(f"{source.random()},{source.random()}" for _ in range(30)))
     out.unlink(missing_ok=True)
+    table, lines = folder / "table.csv", [f"{k // 8},{k * k % 97},{k * k % 89}" for k in range(800)]
+    table.write_text("\n".join(["id,x,y", *lines]))
+    shutil.rmtree(folder / "bulk", ignore_errors=True)
     recipe = folder / "recipe.toml"
     recipe.write_text('name = "x"\nsteps = 100000\nn = 10\nbatch = 4\nvalidation_size = 16\n')
     commands = {
         "solve": ["solve", str(cities), "--max-seconds", "0.3", "--output", str(out)],
         "network": ["solve", str(cities), "--first", "network", "--max-seconds", "3"],
         "demo": ["demo", "--out", str(folder / "demo"), "--seconds", "0.2"],
-        "evaluate": ["evaluate", "georoutenet-50", "--sets", "test20", "--limit", "3", "--fresh",
+        "evaluate": ["evaluate", "georoutenet-50", "--set", "test20", "--limit", "3", "--fresh",
                      "--out", str(folder / "r.csv")],
+        "bulk": ["bulk", str(table), str(folder / "bulk"), "--format", "npz", "--shard-rows", "10"],
         "train": ["train", str(recipe), "--out", str(folder / "run"), "--fresh", "--device", "cpu"],
     }  # fmt: skip
     name = source.choice(["solve", "solve", "solve", *commands])
@@ -39,6 +45,9 @@ def attack_commands(source: random.Random, folder: Path) -> Outcome:
     _, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors, errors
     assert process.returncode in (130, 0, -signal.SIGINT), (name, process.returncode, errors)
+    assert not list(folder.glob("bulk/*.tmp"))
+    for part in folder.glob("bulk/part-*"):
+        assert len(read_shard(part)["tour"]) == 10
     if out.exists():
         assert len(json.loads(out.read_text())["tour"]) == 30
     return f"status {process.returncode}"

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,26 @@ def test_what_is_missing_is_done_again(tmp_path: Path, source: Path, here: None)
     assert [run["instances"] for run in read_manifest(out)["runs"]] == [21, 12]
 
 
+def test_a_shard_with_damage_in_its_errors_is_done_again(tmp_path: Path, source: Path, here: None) -> None:
+    out = tmp_path / "out"
+    grn.solve_bulk(source, out, shard_rows=4, format="npz")
+    before = contents(out)
+    part = out / "part-000001.npz"
+    with zipfile.ZipFile(part) as archive:
+        place = archive.getinfo("error.npy").header_offset
+    part.write_bytes(before[part.name][:place] + b"?" + before[part.name][place + 1 :])
+    assert grn.solve_bulk(source, out, shard_rows=4, format="npz").solved_now == 4
+    assert contents(out) == before
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are Unicode there")
+def test_names_of_any_bytes(tmp_path: Path, source: Path, here: None) -> None:
+    path, out = tmp_path / "\udcff.parquet", tmp_path / "s3:\udcff"
+    shutil.copy(source, path)
+    assert grn.solve_bulk(path, out, format="parquet").errors == 0
+    assert grn.solve_bulk(path, out, format="parquet").solved_now == 0
+
+
 @pytest.mark.parametrize("format", ["parquet", "npz"])
 def test_shards_repeat_byte_for_byte(tmp_path: Path, source: Path, format: str, here: None) -> None:
     for name in ("one", "two"):
@@ -260,6 +282,10 @@ def test_a_folder_with_strange_parts_or_a_broken_manifest(tmp_path: Path, source
         ("{", "not JSON"),
         ("[]", "not the manifest of a bulk run"),
         ('{"runs": 1}', "not the"),
+        *(
+            ('{"fingerprint": "", "made_of": {}, "runs": [], "shards": {%s}}' % shard, "not the manifest")
+            for shard in ('"0": null', '"x": {}', '"²": {}', '"0": {"ended by the clock": "1"}')
+        ),
     ):
         (out / "_manifest.json").write_text(text)
         with pytest.raises(InputError, match=f"_manifest.json: {message}"):

@@ -25,14 +25,23 @@ COUNTS = {
     "requests": 1000,
     "batches": 40,
     "gpu": 25,
+    "bulk": 30,
+    "bulk_folders": 12,
     "training": 1,
     "writing": 10,
+    "bulk_kills": 1,
     "commands": 2,
     "first_calls": 1,
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+SLOW = {"bulk_kills"}
+"""Each input takes long, and tests of the same thing run among those of their own."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ATTACKS]
+)
 def test_a_slice_of_each_attack(name: str, tmp_path: Path) -> None:
     """Nothing foreign is raised, and the inputs are neither harmless nor all refused."""
     if name == "frames":
@@ -45,6 +54,9 @@ def test_a_slice_of_each_attack(name: str, tmp_path: Path) -> None:
     assert tally[KINDS[name]] - before >= outcomes["accepted"]
     if KINDS[name] in ("kills", "signals"):
         assert tally[KINDS[name]] > before
+    elif name == "bulk_folders":
+        assert outcomes.keys() <= {"mended", "refused", "kept"}
+        assert outcomes["mended"] > 5
     elif name != "names":
         assert outcomes.keys() - {"not a frame"} == {"accepted", "refused"}
         assert min(outcomes["accepted"], outcomes["refused"]) >= COUNTS[name] // 50

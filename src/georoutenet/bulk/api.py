@@ -17,7 +17,7 @@ from georoutenet.bulk.inputs import find_input
 from georoutenet.bulk.local import count_gpus, run_local
 from georoutenet.bulk.manifest import Manifest, fingerprint, made_of
 from georoutenet.bulk.settings import bounded_by_time, to_json
-from georoutenet.bulk.shards import FORMATS, Job, Report, count_errors
+from georoutenet.bulk.shards import FORMATS, Job, Report
 from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError, whole
 from georoutenet.io.atomic import sweep
 from georoutenet.io.folder_lock import FolderLock
@@ -202,9 +202,9 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
     folder = Path(job.out)
     with _held(folder):
         manifest.open()
-        there = [job.is_done(shard) for shard in range(job.shards)]
-        missing = [shard for shard, is_done in enumerate(there) if not is_done]
-        before = sum(count_errors(job.path(shard)) for shard, is_done in enumerate(there) if is_done)
+        there = [job.errors(shard) for shard in range(job.shards)]
+        missing = [shard for shard, has in enumerate(there) if has is None]
+        before = sum(has for has in there if has is not None)
         left = sum(stop - first for first, stop in map(job.rows, missing))
         done = job.input.instances - left
         started = datetime.now(UTC).isoformat(" ", "seconds")

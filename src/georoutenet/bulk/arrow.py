@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,11 @@ def pyarrow(why: str) -> Any:
     except ImportError:
         raise MissingDependencyError(f"{why} needs PyArrow: {INSTALL}") from None
     return pyarrow
+
+
+def opened(path: Path) -> Any:
+    """A file as Arrow reads it. A path given to Arrow itself may be taken for an address, or be no UTF-8."""
+    return pyarrow(f"{path}: Parquet").OSFile(os.fsencode(path))
 
 
 @dataclass(frozen=True)

@@ -112,11 +112,19 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     kinds = {"fingerprint": str, "made_of": dict, "runs": list, "shards": dict}
-    if not isinstance(content, dict) or not all(
+    whole = isinstance(content, dict) and all(
         isinstance(content.get(name), kind) for name, kind in kinds.items()
-    ):
+    )
+    if not whole or not all(map(_is_entry, content["shards"].items())):
         raise InputError(f"{path}: not the manifest of a bulk run")
     return content
+
+
+def _is_entry(shard: tuple[str, Any]) -> bool:
+    """Whether a shard is a number, and what is said of it fit to be written again."""
+    name, entry = shard
+    good = name.isascii() and name.isdecimal() and isinstance(entry, dict)
+    return good and isinstance(entry.get("ended by the clock", 0), int)
 
 
 def _difference(before: Any, now: dict[str, Any]) -> str:

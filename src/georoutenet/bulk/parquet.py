@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from georoutenet.bulk.arrow import Columns, find_columns, group_starts, long_rows, pyarrow, wide_rows
+from georoutenet.bulk.arrow import Columns, find_columns, group_starts, long_rows, opened, pyarrow, wide_rows
 from georoutenet.bulk.reader import STRIDE, Scan, starting_at
 from georoutenet.bulk.rows import Row
 from georoutenet.errors import InputError
@@ -41,7 +41,7 @@ def _open(path: Path) -> Any:
     arrow = pyarrow(f"{path}: Parquet")
     try:
         # A buffer makes column chunks come in pieces; else each is read whole, and one may be the file.
-        return arrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        return arrow.parquet.ParquetFile(opened(path), buffer_size=1 << 20, pre_buffer=False)
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {str(error)[:200]}") from None
 
@@ -79,7 +79,7 @@ class ParquetReader:
 
     def close(self) -> None:
         self.batches, self.left = iter(()), None
-        self.file.close()
+        self.file.close(force=True)
 
     def read(self, first: int, stop: int) -> Iterator[Row]:
         """The instances from ``first`` to before ``stop``."""

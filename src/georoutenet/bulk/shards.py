@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.bulk.arrow import pyarrow
+from georoutenet.bulk.arrow import opened, pyarrow
 from georoutenet.bulk.inputs import Input, Rows
 from georoutenet.bulk.rows import Row
 from georoutenet.bulk.settings import keywords
 from georoutenet.bulk.solver import BulkSolver, Solved, output_schema, to_table
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.io.atomic import atomic_write
 
 FORMATS = ("parquet", "npz")
@@ -67,12 +66,11 @@ class Job:
         content = {"fingerprint": self.fingerprint, "shard": shard, "first_row": first, "rows": stop - first}
         return json.dumps(content, separators=(",", ":"))
 
-    def is_done(self, shard: int) -> bool:
-        """Whether the shard is there: a whole file that says it is this shard of this run."""
+    def errors(self, shard: int) -> int | None:
+        """Rows with an error of a shard that is there: a whole file that says it is this one of this run."""
         path = self.path(shard)
-        if not path.is_file():
-            return False
-        return read_footer(path) == self.footer(shard)
+        found = read_footer(path) if path.is_file() else None
+        return found[1] if found is not None and found[0] == self.footer(shard) else None
 
 
 @dataclass(frozen=True)
@@ -193,28 +191,21 @@ def _floats(values: list[float | None]) -> NDArray[np.float64]:
 # -- reading -----------------------------------------------------------------------------------------------
 
 
-def read_footer(path: Path) -> str | None:
-    """What a shard says that it is; None where it is none, or not whole."""
+def read_footer(path: Path) -> tuple[str, int] | None:
+    """What a shard says that it is, and how many of its rows have an error; None where it is not whole."""
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
-                return str(arrays[FOOTER])
-        arrow = pyarrow("Parquet")
-        metadata = arrow.parquet.read_metadata(path).metadata or {}
-        return metadata.get(FOOTER.encode(), b"").decode()
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # Arrow's errors are ValueErrors
+                return str(arrays[FOOTER]), int(np.count_nonzero(arrays["error"] != ""))
+        about = pyarrow("Parquet").parquet.read_metadata(opened(path))
+        last = about.num_columns - 1  # the column error; the footer has counts of what is null
+        groups = [about.row_group(k) for k in range(about.num_row_groups)]
+        errors = sum(group.num_rows - group.column(last).statistics.null_count for group in groups)
+        return (about.metadata or {}).get(FOOTER.encode(), b"").decode(), errors
+    except MissingDependencyError:
+        raise
+    except Exception:  # zip and its codecs, NumPy and Arrow fail in many ways on foreign bytes
         return None
-
-
-def count_errors(path: Path) -> int:
-    """Rows of a shard that have an error: by the counts in the footer where there is one."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return int(np.count_nonzero(arrays["error"] != ""))
-    about = pyarrow("Parquet").parquet.read_metadata(path)
-    last = about.num_columns - 1  # the column error
-    groups = [about.row_group(k) for k in range(about.num_row_groups)]
-    return sum(group.num_rows - group.column(last).statistics.null_count for group in groups)
 
 
 def read_shard(path: str | Path) -> dict[str, list[Any]]:
@@ -236,5 +227,5 @@ def read_shard(path: str | Path) -> dict[str, list[Any]]:
         for name in ("method", "error"):
             columns[name] = [value or None for value in columns[name]]
         return columns
-    table = pyarrow("Parquet").parquet.read_table(path)
+    table = pyarrow("Parquet").parquet.read_table(opened(path))
     return {name: table.column(name).to_pylist() for name in table.column_names}
