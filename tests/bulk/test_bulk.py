@@ -283,7 +283,7 @@ def test_a_folder_with_strange_parts_or_a_broken_manifest(tmp_path: Path, source
         ("[]", "not the manifest of a bulk run"),
         ('{"runs": 1}', "not the"),
         *(
-            ('{"fingerprint": "", "made_of": {}, "runs": [], "shards": {%s}}' % shard, "not the manifest")
+            (f'{{"fingerprint": "", "made_of": {{}}, "runs": [], "shards": {{{shard}}}}}', "not the manifest")
             for shard in ('"0": null', '"x": {}', '"²": {}', '"0": {"ended by the clock": "1"}')
         ),
     ):
