@@ -263,6 +263,8 @@ inline word lowest(word x) {
   return x;
 }
 inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 contracts nothing if not asked to
+inline float rough_length(float x, float y) { return length(x, y); }
+inline word atomicAdd(word* at, word x) { return (*at += x) - x; }  // threads take turns
 inline int __popc(word x) { return __builtin_popcount(x); }
 inline word transpose(word x) {
   unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;

@@ -13,7 +13,7 @@ from georoutenet.search.gpu import engine
 
 def test_every_kernel_is_declared_in_its_source() -> None:
     kernels = [*encoder.kernels(hopper=True), *encoder.kernels(hopper=False), adam.NORM, adam.UPDATE]
-    kernels += [engine.LISTS, *engine.SEARCH.values()]
+    kernels += [engine.LISTS, *engine.ALPHA.values(), *engine.SEARCH.values()]
     structures = set()
     for kernel in kernels:
         declared = parameters(kernel)

@@ -21,6 +21,7 @@ from georoutenet.search.gpu.engine import Walks, improve_batch, neighbor_lists
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import space_filling_curve
 from tests.search.gpu import slow_search
+from tests.search.gpu.odd import KINDS, odd
 from tests.search.gpu.slow_search import SlowSearch, bits
 from tests.solver.solved import VARIANTS
 
@@ -28,28 +29,7 @@ from tests.solver.solved import VARIANTS
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     emulate(monkeypatch)
-
-
-def odd(kind: str, n: int, seed: int = 0, count: int = 1) -> torch.Tensor:
-    random = np.random.default_rng([n, seed])
-    points = random.random((count, n, 2))
-    if kind == "duplicates":
-        points = points[:, random.integers(0, max(1, n // 4), n)]
-    elif kind == "one place":
-        points = np.repeat(points[:, :1], n, axis=1)
-    elif kind == "collinear":
-        points[..., 1] = points[..., 0] / 3
-    elif kind == "lattice":
-        points = np.stack([np.arange(n) % 5, np.arange(n) // 5], axis=1)[random.permutation(n)][None] * 7.0
-        points = np.repeat(points, count, axis=0)
-    elif kind == "clusters":
-        points = np.round(points * 3) + 1e-4 * random.random(points.shape)
-    elif kind == "far away":
-        points = 1e7 + 1e-3 * points
-    return torch.from_numpy(points.copy())
-
-
-KINDS = ("uniform", "duplicates", "one place", "collinear", "lattice", "clusters", "far away")
+    monkeypatch.setattr(engine, "ITERATIONS", 2)
 
 
 def compare(points: torch.Tensor, ends: Ends, rule: DistanceRule, kicks: int, walks: int = 1) -> SlowSearch:
@@ -165,7 +145,7 @@ def test_neighbor_lists() -> None:
     for kind in KINDS:
         for n in (5, 8, 9, 33, 70):
             places = Cycle(Ends(n)).places(odd(kind, n), DistanceRule.EUCLIDEAN)
-            found = neighbor_lists(places)[0].numpy()
+            found = neighbor_lists(places, torch.tensor([n]))[0].numpy()
             cities = places[0].numpy()
             for city in range(n):
                 dx, dy = (cities - cities[city]).T

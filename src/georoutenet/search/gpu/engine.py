@@ -36,6 +36,10 @@ CITIES = 1024
 FEWEST = 5
 AMONG = 40
 """Nearest cities among which a neighbor list finds one in every quadrant."""
+CANDIDATES = 16
+"""Cities in the lists from which those of least alpha are chosen; the last gives way to the tree's edge."""
+ITERATIONS = 50
+"""Of the ascent."""
 TOLERANCE = 3e-7
 """Smaller gains, as a part of what coordinates span, are rounding noise of float32."""
 SLACK, MARGIN, BRIDGES, SHORTEST_WALK = 0.1, 1.0, 20, 300
@@ -62,18 +66,26 @@ SEARCH = {
     for plain in (True, False)
 }
 LISTS = Kernel("neighbor_lists.cu", "neighbor_lists", warps=8, shared=8 * 4 * CITIES)
+ALPHA = {
+    cities: Kernel("alpha_lists.cu", "alpha_lists", warps=warps, shared=warps * 24 * cities)
+    for cities, warps in WARPS.items()
+}
+
+
+def size_class(cities: int) -> int:
+    return min(most for most in WARPS if cities <= most)
 
 
 def kernel_for(cycle: Cycle, rule: DistanceRule) -> Kernel:
     """The search of such tours."""
     plain = rule is DistanceRule.EUCLIDEAN and not cycle.ends.is_path
-    return SEARCH[min(cities for cities in WARPS if cycle.count <= cities), plain]
+    return SEARCH[size_class(cycle.count), plain]
 
 
 @cache
 def compiles(device: torch.device, kernel: Kernel) -> bool:
     """Whether a search can be compiled for the device; warns once if not."""
-    problem = compile_all([LISTS, kernel], device)
+    problem = compile_all([LISTS, *ALPHA.values(), kernel], device)
     if problem:
         message = f"the GPU's search cannot be compiled with PyTorch {torch.__version__}; the CPU searches"
         warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
@@ -96,17 +108,33 @@ class Found:
     kicks: Tensor  # (B,) int64, by all walks
 
 
-def neighbor_lists(places: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """Lists ``(B, n, NEAR)`` of places ``(B, n, 2)``; all cities and then zeros where there are fewer.
+def neighbor_lists(places: Tensor, sizes: Tensor, width: int = NEAR) -> Tensor:
+    """Lists ``(B, n, width)`` of places ``(B, n, 2)``; all cities and then zeros where there are fewer.
 
     ``sizes (B,)`` of the places are cities; the others have lists of zeros.
     """
     batch, n, _ = places.shape
-    if sizes is None:
-        sizes = torch.full((batch,), n, dtype=torch.int32, device=places.device)
-    near = places.new_zeros((batch, n, NEAR), dtype=torch.int16)
+    near = places.new_zeros((batch, n, width), dtype=torch.int16)
     blocks = -(-batch * n // LISTS.warps)
-    LISTS(places, sizes, near, batch * n, n, AMONG, blocks=blocks, shared=4 * n * LISTS.warps)
+    LISTS(places, sizes.int(), near, batch * n, n, width, AMONG, blocks=blocks, shared=4 * n * LISTS.warps)
+    return near
+
+
+def alpha_lists(
+    places: Tensor, sizes: Tensor, among: Tensor, cycle: Cycle, rule: DistanceRule, iterations: int
+) -> Tensor:
+    """Of the lists ``among (B, n, CANDIDATES)`` the cities of least alpha ``(B, n, NEAR)``.
+
+    ``places (B, count, 2)`` and ``sizes (B,)`` count the city that is free.
+    """
+    batch, count, _ = places.shape
+    kernel, size = ALPHA[size_class(count)], 24 * (-(-count // 4) * 4)
+    near = places.new_zeros((batch, among.shape[1], NEAR), dtype=torch.int16)
+    kernel(
+        places, sizes.int(), among, near, batch, count, iterations, RULES[rule],
+        int(cycle.fixed < cycle.count), int(cycle.is_free),
+        blocks=-(-batch // kernel.warps), shared=size * kernel.warps,
+    )  # fmt: skip
     return near
 
 
@@ -125,11 +153,14 @@ class Walks:
         depth: int = DEEPEST,
         agreed: int = 0,
         sizes: Tensor | None = None,
+        iterations: int | None = None,
     ) -> None:
         """``points (B, n, 2)`` in float64 and ``tours (B, n)`` that begin and end as ``ends`` says.
 
         With ``sizes (B,)`` instances have so many cities, and what is behind them is as ``padded`` makes it.
+        The neighbor lists are those of least alpha after so many ``iterations``; after 0, the nearest.
         """
+        iterations = ITERATIONS if iterations is None else iterations
         reason = why_not(points.shape[1], rule, ends)
         if reason:
             raise InputError(reason)
@@ -141,9 +172,12 @@ class Walks:
         self.places = self.cycle.places(points, rule)
         closed = self.cycle.enter(tours)
         own = torch.full((len(points),), ends.n, device=device) if sizes is None else sizes
-        near = neighbor_lists(self.places[:, : ends.n].contiguous(), own.int())
-        self.lists = self.cycle.lists(near, closed)
         self.sizes, self.mixed = (own + self.cycle.is_free).int(), sizes is not None
+        cities, width = self.places[:, : ends.n].contiguous(), CANDIDATES if iterations else NEAR
+        near = neighbor_lists(cities, own, width)
+        if iterations:
+            near = alpha_lists(self.places, self.sizes, near, self.cycle, rule, iterations)
+        self.lists = self.cycle.lists(near, closed)
         self.tours = closed.to(torch.int16).repeat_interleave(walks, dim=0)
         self.best = self.tours.clone()
         self.states = torch.zeros((len(points) * walks, STATE), dtype=torch.int32, device=device)

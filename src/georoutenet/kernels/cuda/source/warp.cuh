@@ -118,6 +118,12 @@ __device__ __forceinline__ word lowest(word x) { return __reduce_min_sync(0xffff
 __device__ __forceinline__ float length(float x, float y) {
   return __fsqrt_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)));
 }
+// The same, but the last bit or two.
+__device__ __forceinline__ float rough_length(float x, float y) {
+  float d;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x * x + y * y));
+  return d;
+}
 // An 8 x 8 matrix, of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
 __device__ __forceinline__ word transpose(word x) {
   word y;
