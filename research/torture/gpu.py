@@ -81,13 +81,13 @@ def _emulated() -> Iterator[None]:
     sys.path.append(str(Path(__file__).parents[2] / "tests" / "kernels" / "cuda"))
     emulate = importlib.import_module("emulated").emulate
 
-    def gpu_for(_: str, *about: Any) -> torch.device | None:
-        return None if why_not(*about) else torch.device("cpu")
+    def gpus_for(_: Any, n: int, rule: Any, ends: Any, count: int) -> list[torch.device]:
+        return [] if why_not(n, rule, ends) else [torch.device("cpu")]
 
     with pytest.MonkeyPatch.context() as patch:
         emulate(patch)
         patch.setattr(batch, "gpu_possible", lambda _: True)
-        patch.setattr(batch_gpu, "gpu_for", gpu_for)
+        patch.setattr(batch_gpu, "gpus_for", gpus_for)
         patch.setattr(batch_gpu, "walks_to_fill", lambda *_: 2)
         yield
 
