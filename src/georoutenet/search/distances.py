@@ -48,12 +48,26 @@ def place_distance(rule, x, y, i, j):
     """Distance of two places; whole numbers for TSPLIB's rules."""
     if rule > CEIL_2D:
         return rare_distance(rule, x[i], y[i], x[j], y[j])
+    i, j = np.uintp(i), np.uintp(j)  # else every access asks whether it counts from the end
     dx = x[i] - x[j]
     dy = y[i] - y[j]
     exact = sqrt(dx * dx + dy * dy)
     if rule == EUCLIDEAN:
         return exact
     return floor(exact + 0.5) if rule == EUC_2D else ceil(exact)
+
+
+@njit(**INNER, forceinline=True)
+def place_within(rule, x, y, i, j, limit):
+    """Without a root: False only where the distance of two places is surely ``limit`` (> 0) or more."""
+    if rule > CEIL_2D:
+        return True
+    i, j = np.uintp(i), np.uintp(j)  # else every access asks whether it counts from the end
+    dx = x[i] - x[j]
+    dy = y[i] - y[j]
+    if rule != EUCLIDEAN:
+        limit += 0.5
+    return dx * dx + dy * dy < limit * limit
 
 
 @njit(**INNER, forceinline=True)
@@ -80,8 +94,20 @@ def _choose_distance(rule, x, y, i, j):
     if isinstance(rule, types.BaseTuple):
         return lambda rule, x, y, i, j: fixed_distance(rule[0], rule[1], x, y, i, j)
     if x.ndim == 2:
-        return lambda rule, x, y, i, j: x[i, j]
+        return lambda rule, x, y, i, j: x[np.uintp(i), np.uintp(j)]
     return lambda rule, x, y, i, j: place_distance(rule, x, y, i, j)
+
+
+def within(rule, x, y, i, j, limit):
+    """False only where ``distance`` is surely ``limit`` (> 0) or more; cheaper, and mostly right."""
+    raise NotImplementedError  # compiled code takes the overload
+
+
+@overload(within, jit_options={"forceinline": True})
+def _choose_within(rule, x, y, i, j, limit):
+    if isinstance(rule, types.BaseTuple) or x.ndim == 2:
+        return lambda rule, x, y, i, j, limit: True
+    return lambda rule, x, y, i, j, limit: place_within(rule, x, y, i, j, limit)
 
 
 @njit(**PLAIN)

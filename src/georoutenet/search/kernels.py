@@ -30,9 +30,11 @@ from georoutenet.search.steps import (
     PATIENCE,
     TOLERANCE,
     WALKS,
+    at,
     improve_city,
     pop,
     push,
+    put,
     reverse_range,
     undo,
 )
@@ -116,14 +118,14 @@ def swap_segments(tour, position, spare, first, b, c, d):
     place = first
     for k in range(total):
         place = place + 1 if place + 1 < n else 0
-        spare[k] = tour[place]
+        put(spare, k, at(tour, place))
     place = first
     for k in range(total):
         place = place + 1 if place + 1 < n else 0
         source = k + b + c if k < d else (k - d + b if k < c + d else k - c - d)
-        city = spare[source]
-        tour[place] = city
-        position[city] = place
+        city = at(spare, source)
+        put(tour, place, city)
+        put(position, city, place)
 
 
 @njit(**INNER, forceinline=True)
@@ -371,6 +373,10 @@ def run(search, rule, kicks, looks):
                 rule, x, y, neighbors, near, tour, position, queue, queued, log, touched, count, city, depth
             )
             gain += gained
+            if gained > 0.0 and not deep and abs(gain) <= TOLERANCE:  # the tour is what it was
+                while count[HELD] > 0:
+                    pop(queue, queued, count)
+                continue
             if depth < DEPTH and gained == 0.0 and not waits[city]:
                 waits[city] = True
                 waiting[waiting_count] = city

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from georoutenet.jit import INNER, njit
-from georoutenet.search.distances import distance
+from georoutenet.search.distances import distance, within
 
 TOLERANCE = 1e-12
 """Smaller gains are rounding noise (coordinates span about 1 for plain Euclidean distances)."""
@@ -34,6 +34,17 @@ BEGIN, HELD, LOGGED, IDLE, PATIENCE, WALKS, AGREED, LEADS, BRIDGES, ENOUGH, FAR,
 
 
 @njit(**INNER, forceinline=True)
+def at(array, place):
+    """An entry of an array of whole numbers. A signed place would be compared with 0 at every access."""
+    return np.int64(array[np.uintp(place)])
+
+
+@njit(**INNER, forceinline=True)
+def put(array, place, value):
+    array[np.uintp(place)] = value
+
+
+@njit(**INNER, forceinline=True)
 def reverse_range(tour, position, i, j):
     """Reverse the positions i..j (going up, around the end of the array if j < i)."""
     n = len(tour)
@@ -42,16 +53,20 @@ def reverse_range(tour, position, i, j):
         count += n
     if i <= j:
         for _ in range(count // 2):
-            a, b = tour[i], tour[j]
-            tour[i], tour[j] = b, a
-            position[b], position[a] = i, j
+            a, b = at(tour, i), at(tour, j)
+            put(tour, i, b)
+            put(tour, j, a)
+            put(position, b, i)
+            put(position, a, j)
             i += 1
             j -= 1
         return
     for _ in range(count // 2):
-        a, b = tour[i], tour[j]
-        tour[i], tour[j] = b, a
-        position[b], position[a] = i, j
+        a, b = at(tour, i), at(tour, j)
+        put(tour, i, b)
+        put(tour, j, a)
+        put(position, b, i)
+        put(position, a, j)
         i = i + 1 if i + 1 < n else 0
         j = j - 1 if j > 0 else n - 1
 
@@ -68,12 +83,12 @@ def undo(tour, position, log, count, mark):
 def exchange(tour, position, log, count, a, b, c, d):
     """2-opt: edges ab, cd become ac, bd. Either b, d follow a, c in the tour, or b, d precede them."""
     n = len(position)
-    pa, pb = np.int64(position[a]), np.int64(position[b])
+    pa, pb = at(position, a), at(position, b)
     after_a = pa + 1 if pa + 1 < n else 0
     if after_a == pb:
-        i, j = pb, np.int64(position[c])
+        i, j = pb, at(position, c)
     else:
-        i, j = pa, np.int64(position[d])
+        i, j = pa, at(position, d)
     length = j - i + 1
     if length <= 0:
         length += n
@@ -88,40 +103,46 @@ def exchange(tour, position, log, count, a, b, c, d):
 
 @njit(**INNER, forceinline=True)
 def push(queue, queued, count, city):
-    if not queued[city]:
-        queued[city] = True
+    if not queued[np.uintp(city)]:
+        queued[np.uintp(city)] = True
         n = len(queue)
         slot = count[BEGIN] + count[HELD]
-        queue[slot if slot < n else slot - n] = city
+        put(queue, slot if slot < n else slot - n, city)
         count[HELD] += 1
 
 
 @njit(**INNER, forceinline=True)
 def pop(queue, queued, count):
     begin = count[BEGIN]
-    city = np.int64(queue[begin])
+    city = at(queue, begin)
     count[BEGIN] = begin + 1 if begin + 1 < len(queue) else 0
     count[HELD] -= 1
-    queued[city] = False
+    queued[np.uintp(city)] = False
     return city
 
 
 @njit(**INNER, forceinline=True)
-def following(tour, position, city, forward):
+def beside(tour, place, forward):
+    """The city before or after a position."""
     n = len(tour)
-    p = np.int64(position[city])
-    if forward:
-        return np.int64(tour[p + 1 if p + 1 < n else 0])
-    return np.int64(tour[p - 1 if p > 0 else n - 1])
+    place += 1 if forward else -1
+    if place < 0:
+        place = n - 1
+    elif place == n:
+        place = 0
+    return at(tour, place)
 
 
 @njit(**INNER, forceinline=True)
-def rank(position, origin, city, forward):
-    """Steps from ``origin`` to ``city`` in the direction of travel."""
-    steps = np.int64(position[city]) - np.int64(position[origin])
-    if not forward:
-        steps = -steps
-    return steps if steps >= 0 else steps + len(position)
+def following(tour, position, city, forward):
+    return beside(tour, at(position, city), forward)
+
+
+@njit(**INNER, forceinline=True)
+def rank(n, origin, place, forward):
+    """Steps from one position to another in the direction of travel."""
+    steps = place - origin if forward else origin - place
+    return steps if steps >= 0 else steps + n
 
 
 @njit(**INNER, forceinline=True)
@@ -142,54 +163,47 @@ def find_step(rule, x, y, neighbors, near, tour, position, t1, t2, forward, gain
     n = len(tour)
     best, best_kind = TOLERANCE, -1
     b3 = b4 = b5 = b6 = t2
-    after2, before2 = following(tour, position, t2, True), following(tour, position, t2, False)
-    for first in range(neighbors.shape[1]):
-        gain1 = gain - near[t2, first]
+    width, place2 = neighbors.shape[1], at(position, t2)
+    for first in range(width):
+        gain1 = gain - near[np.uintp(t2), np.uintp(first)]
         if gain1 <= TOLERANCE:
             break
-        t3 = np.int64(neighbors[t2, first])
-        if t3 == after2 or t3 == before2:  # one of them is t1  # noqa: SIM109 (compiled code)
-            continue
-        rank3 = rank(position, t2, t3, forward)
-        if min(rank3, n - rank3) > REACH:
+        t3 = np.int64(neighbors[np.uintp(t2), np.uintp(first)])
+        place3 = at(position, t3)
+        rank3 = rank(n, place2, place3, forward)
+        if (rank3 == 1) | (rank3 == n - 1) | (min(rank3, n - rank3) > REACH):  # an edge of the tour, or far
             continue
         for side in range(2):
-            t4 = following(tour, position, t3, forward == (side == 1))
+            t4 = beside(tour, place3, forward == (side == 1))
             gain2 = gain1 + distance(rule, x, y, t3, t4)
-            if side == 0:
+            if side == 0 and within(rule, x, y, t4, t1, gain2):
                 closed = gain2 - distance(rule, x, y, t4, t1)
                 if closed > TOLERANCE:
                     return closed, 3 + CLOSED, t3, t4, t1, t2
-            after4, before4 = following(tour, position, t4, True), following(tour, position, t4, False)
-            for second in range(neighbors.shape[1]):
-                gain3 = gain2 - near[t4, second]
+            for second in range(width):
+                gain3 = gain2 - near[np.uintp(t4), np.uintp(second)]
                 if gain3 <= TOLERANCE:
                     break
-                t5 = np.int64(neighbors[t4, second])
-                if t5 == after4 or t5 == before4:  # one of them is t3  # noqa: SIM109
-                    continue
-                rank5 = rank(position, t2, t5, forward)
-                if min(rank5, n - rank5) > REACH:
-                    continue
-                if side == 0:
-                    if t5 == t1:
+                t5 = np.int64(neighbors[np.uintp(t4), np.uintp(second)])
+                place5 = at(position, t5)
+                rank5 = rank(n, place2, place5, forward)
+                if side == 0:  # not an edge of the tour, nor t1
+                    if (rank5 == rank3) | (rank5 == rank3 - 2) | (rank5 == n - 1):
                         continue
                     first_kind, last_kind = 0, 1
-                else:
-                    if rank5 > rank3:
+                else:  # on the ring, but not t3
+                    if (rank5 >= rank3) | ((rank5 == 0) & (rank3 == n - 2)):
                         continue
-                    first_kind, last_kind = 1, 3
+                    first_kind, last_kind = 1, 2 if rank5 == 0 else 3
+                if min(rank5, n - rank5) > REACH:
+                    continue
                 for kind in range(first_kind, last_kind):
-                    if (kind == 1 and t5 == t3) or (kind == 2 and t5 == t2):
-                        continue
-                    ahead = forward == ((rank5 < rank3) if kind == 0 else (kind == 1))
-                    t6 = following(tour, position, t5, ahead)
-                    if kind == 0 and t6 == t4:
-                        continue
+                    t6 = beside(tour, place5, forward == ((rank5 < rank3) if kind == 0 else (kind == 1)))
                     open_gain = gain3 + distance(rule, x, y, t5, t6)
-                    closed = open_gain - distance(rule, x, y, t6, t1)
-                    if closed > TOLERANCE:
-                        return closed, kind + CLOSED, t3, t4, t5, t6
+                    if within(rule, x, y, t6, t1, open_gain):
+                        closed = open_gain - distance(rule, x, y, t6, t1)
+                        if closed > TOLERANCE:
+                            return closed, kind + CLOSED, t3, t4, t5, t6
                     if open_gain > best:
                         best, best_kind, b3, b4, b5, b6 = open_gain, kind, t3, t4, t5, t6
     return best, best_kind, b3, b4, b5, b6
