@@ -74,16 +74,19 @@ def take_better_parts(best, other, edges, room):
             if not _has(room, 1 - which, a, b):
                 room[_PART, a] = room[_PART, b] = 0
                 room[_PARENT, _root(room, a)] = _root(room, b)
-    parts = 0
+    parts = 0  # in the order of their lowest cities
     for city in range(n):
-        if room[_PART, city] >= 0 and room[_PARENT, city] == city:
-            room[_PART, city] = parts
-            room[_CHOSEN, parts] = 0
-            edges[2, parts] = 0.0
-            parts += 1
+        room[_CHOSEN, city] = -1
     for city in range(n):
         if room[_PART, city] >= 0:
-            room[_PART, city] = room[_PART, _root(room, city)]
+            root = _root(room, city)
+            if room[_CHOSEN, root] < 0:
+                room[_CHOSEN, root] = parts
+                edges[2, parts] = 0.0
+                parts += 1
+            room[_PART, city] = room[_CHOSEN, root]
+    for part in range(parts):
+        room[_CHOSEN, part] = 0
     for place in range(n):
         ahead = place + 1 if place + 1 < n else 0
         if not _has(room, 1, best[place], best[ahead]):
@@ -111,55 +114,64 @@ def merge_all(tours, edges, best, own, room, passes):
 
     ``edges (M, n)`` are the distances from each city of the tours to the next, and the first row of ``own (5,
     n)`` those of ``best``, kept up to date; the other rows and ``room (ROOM, n)`` are room to work in. A part
-    that is taken may let others in, so all tours pass again until none helps, at most ``passes`` times.
+    that is taken may let others in, so the tours are offered again and again, at most ``passes`` times, until
+    none of them has helped since the last that did.
     """
-    n, total = len(best), 0.0
-    for _ in range(passes):
-        before = total
-        for k in range(len(tours)):
-            other = tours[k]
-            for place in range(n):
-                own[1, place] = edges[k, place]
-                own[3, best[place]] = own[0, place]
-                own[4, other[place]] = edges[k, place]
-            gain = take_better_parts(best, other, own, room)
-            if gain > 0.0:
-                total += gain
-                for place in range(n):
-                    a, b = best[place], best[place + 1 if place + 1 < n else 0]
-                    if room[_AFTER, a] == b:
-                        own[0, place] = own[3, a]
-                    elif room[_BEFORE, a] == b:
-                        own[0, place] = own[3, b]
-                    elif room[_AFTER + 1, a] == b:
-                        own[0, place] = own[4, a]
-                    else:
-                        own[0, place] = own[4, b]
-        if total == before:
+    n, total, in_vain = len(best), 0.0, 0
+    for offer in range(passes * len(tours)):
+        if in_vain == len(tours):
             break
+        k = offer % len(tours)
+        other = tours[k]
+        for place in range(n):
+            own[1, place] = edges[k, place]
+            own[3, best[place]] = own[0, place]
+            own[4, other[place]] = edges[k, place]
+        gain = take_better_parts(best, other, own, room)
+        in_vain += 1
+        if gain > 0.0:
+            total += gain
+            in_vain = 0
+            for place in range(n):
+                a, b = best[place], best[place + 1 if place + 1 < n else 0]
+                if room[_AFTER, a] == b:
+                    own[0, place] = own[3, a]
+                elif room[_BEFORE, a] == b:
+                    own[0, place] = own[3, b]
+                elif room[_AFTER + 1, a] == b:
+                    own[0, place] = own[4, a]
+                else:
+                    own[0, place] = own[4, b]
     return total
 
 
 @njit(**PLAIN)
-def merge_from(tours, edges, bases, best, own, room, passes):
-    """Let each of the first ``bases`` of ``tours (M, n)`` take the better parts of all, then merge these.
+def merge_from(tours, edges, grown, lengths, best, own, room, passes):
+    """Let each of the first of ``tours (M, n)`` take the better parts of all, then these of one another.
 
-    The result is in ``best``, its edges' lengths in the first row of ``own (5, n)``; the bases become what
-    they grew to. Which part fits depends on what is there already, so tours that begin apart end apart.
+    ``grown (rounds, bases, n)`` and ``lengths (rounds, bases, n)`` say how many there are of them and of
+    rounds, and become tours and the lengths of their edges after each round. The shortest at the end is
+    ``best``; ``own (5, n)`` and ``room (ROOM, n)`` are room to work in. Which part fits depends on what is
+    there already, so tours that begin apart end apart.
     """
-    n, shortest, least = len(best), 0, 0.0
-    for k in range(bases + 1):
-        final = k == bases
-        place_of = shortest if final else k
-        for place in range(n):
-            best[place] = tours[place_of, place]
-            own[0, place] = edges[place_of, place]
-        merge_all(tours[:bases] if final else tours, edges, best, own, room, passes)
-        length = 0.0
-        for place in range(n):
-            length += own[0, place]
-            if not final:
-                tours[k, place] = best[place]
-                edges[k, place] = own[0, place]
-        if k == 0 or length < least:
-            shortest, least = k, length
+    rounds, bases, n = grown.shape
+    shortest, least = 0, 0.0
+    for turn in range(rounds):
+        for k in range(bases):
+            for place in range(n):
+                if turn == 0:
+                    best[place], own[0, place] = tours[k, place], edges[k, place]
+                else:
+                    best[place], own[0, place] = grown[turn - 1, k, place], lengths[turn - 1, k, place]
+            if turn == 0:
+                merge_all(tours, edges, best, own, room, passes)
+            else:
+                merge_all(grown[turn - 1], lengths[turn - 1], best, own, room, passes)
+            length = 0.0
+            for place in range(n):
+                grown[turn, k, place], lengths[turn, k, place] = best[place], own[0, place]
+                length += own[0, place]
+            if k == 0 or length < least:
+                shortest, least = k, length
+    for place in range(n):
+        best[place] = grown[rounds - 1, shortest, place]

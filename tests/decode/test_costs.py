@@ -37,7 +37,8 @@ def test_torch_and_exact_costs_equal_tour_length(n: int, closed: bool) -> None:
     assert torch.equal(same.lengths(tours), euclidean.lengths(tours))
     twice = torch.cat([tours, tours], dim=1).reshape(6, 4, n)
     torch.testing.assert_close(
-        euclidean.selected([0, 0, 1, 1, 2, 2]).lengths(twice), wanted.repeat_interleave(2, dim=0)
+        euclidean.selected(torch.tensor([0, 0, 1, 1, 2, 2])).lengths(twice),
+        wanted.repeat_interleave(2, dim=0),
     )
 
 

@@ -54,7 +54,8 @@ def test_merged_tours_keep_their_ends_and_are_the_shortest(
     }
     costs = as_costs(batch, n, torch.device("cpu"), instances=instances, closed=closed)
     assert costs is not None
-    merged = merge_tours(torch.from_numpy(tours), costs, **ends).numpy()
+    given = torch.from_numpy(tours)
+    merged = merge_tours(given, costs.lengths(given), costs, **ends).numpy()
     assert merged.shape == (batch, 1, n)
     shorter = 0
     for b, instance in enumerate(instances):
@@ -78,7 +79,7 @@ def test_few_cities(n: int, closed: bool) -> None:
     costs = as_costs(1, n, torch.device("cpu"), coordinates=torch.rand(1, n, 2).double(), closed=closed)
     assert costs is not None
     order = costs.lengths(tours)[0].argsort()
-    merged = merge_tours(tours[:, order], costs)
+    merged = merge_tours(tours[:, order], costs.lengths(tours[:, order]), costs)
     assert is_permutation(merged[0, 0].numpy(), n)
     assert costs.lengths(merged)[0, 0] <= costs.lengths(tours).min() + 1e-12
 

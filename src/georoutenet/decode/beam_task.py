@@ -23,6 +23,8 @@ class BeamTask(Task):
     costs: Costs | None = None
     dominance: bool = False
     length_weight: float = 0.0
+    filled: bool = False
+    """Whether a beam that holds fewer tours than ``keep`` is filled up with its best, infinitely long."""
 
     def on_cpu(self) -> Self:
         task = super().on_cpu()
@@ -51,7 +53,14 @@ class BeamTask(Task):
 
 
 def prepare_beam(
-    task: Task, costs: Costs | None, *, width: int, keep: int, dominance: bool, length_weight: float
+    task: Task,
+    costs: Costs | None,
+    *,
+    width: int,
+    keep: int,
+    dominance: bool,
+    length_weight: float,
+    filled: bool = False,
 ) -> BeamTask:
     """Check the settings that only a beam search has."""
     if not length_weight >= 0:
@@ -59,7 +68,13 @@ def prepare_beam(
     if costs is None and (dominance or length_weight > 0):
         raise InputError("dominance and length_weight compare lengths: give coordinates or instances too")
     return BeamTask(
-        **vars(task), width=width, keep=keep, costs=costs, dominance=dominance, length_weight=length_weight
+        **vars(task),
+        width=width,
+        keep=keep,
+        costs=costs,
+        dominance=dominance,
+        length_weight=length_weight,
+        filled=filled and costs is not None,
     )
 
 
@@ -82,12 +97,33 @@ def cheapest(
     )
 
 
-def stacked(parts: Sequence[Decoded]) -> Decoded:
-    """Results of single instances as one batch; each gives as many tours as the smallest has."""
-    count = min(part.tours.shape[1] for part in parts)
+def stacked(parts: Sequence[Decoded], *, filled: bool = False) -> Decoded:
+    """Results of single instances as one batch; each gives as many tours as the smallest has.
+
+    If they may be `filled` as many as the largest has: see ``BeamTask``.
+    """
+    counts = [part.tours.shape[1] for part in parts]
+    count = max(counts) if filled else min(counts)
+    if filled:
+        parts = [_filled(part, count) for part in parts]
     joined = {
         name: torch.cat([getattr(part, name)[:, :count] for part in parts])
         for name in ("tours", "log_probabilities", "lengths")
         if getattr(parts[0], name) is not None
     }
     return replace(parts[0], **joined)
+
+
+def _filled(part: Decoded, count: int) -> Decoded:
+    """The first tour again, at an infinite length, until there are so many."""
+    batch, held, n = part.tours.shape
+    if held == count:
+        return part
+    assert part.lengths is not None
+    more = part.lengths.new_full((batch, count - held), torch.inf)
+    chances = part.log_probabilities
+    return Decoded(
+        torch.cat([part.tours, part.tours[:, :1].expand(-1, count - held, n)], dim=1),
+        None if chances is None else torch.cat([chances, -more.to(chances.dtype)], dim=1),
+        torch.cat([part.lengths, more], dim=1),
+    )

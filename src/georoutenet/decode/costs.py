@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
+
+RULES = {DistanceRule.EUCLIDEAN: 0, DistanceRule.EUC_2D: 1, DistanceRule.CEIL_2D: 2}
+"""What is measured by tensors, on any device, and the kernels' code for it."""
 
 
 def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Tensor:
@@ -29,11 +32,17 @@ def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Te
 
 @dataclass(frozen=True)
 class Costs:
-    """What tours of a batch cost: plain Euclidean lengths, or each instance's own rule."""
+    """What tours of a batch cost, under one rule of ``RULES`` or as each instance says."""
 
     coordinates: Tensor  # (B, n, 2) float64, in the plane
-    instances: list[Instance] | None  # None when all costs are plain Euclidean lengths
+    instances: list[Instance] | None  # None when the rule measures all
     closed: bool = True
+    rule: DistanceRule = DistanceRule.EUCLIDEAN
+
+    @property
+    def is_euclidean(self) -> bool:
+        """Whether all costs are plain Euclidean lengths."""
+        return self.instances is None and self.rule is DistanceRule.EUCLIDEAN
 
     def edges(self, tours: Tensor, first: int = 0) -> Tensor:
         """Float64 ``(b, M, n)``: from each city of ``tours (b, M, n)`` to the next, at last to the first.
@@ -44,7 +53,7 @@ class Costs:
             points = self.coordinates[first : first + len(tours)]
             index = tours.reshape(len(tours), -1)
             x, y = (points[..., axis].gather(1, index).reshape(tours.shape) for axis in (0, 1))
-            return _euclidean(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2))
+            return self._measured(_euclidean(x - x.roll(-1, dims=2), y - y.roll(-1, dims=2)))
         order = tours.cpu().numpy()
         following = np.roll(order, -1, axis=2)
         rows = [self.instances[first + b].distance(order[b], following[b]) for b in range(len(order))]
@@ -70,12 +79,12 @@ class Costs:
             return torch.from_numpy(distances.astype(np.float64)).to(source.device)
         points = self.coordinates[b]
         x, y = (points[source] - points[target]).unbind(dim=-1)
-        return _euclidean(x, y)
+        return self._measured(_euclidean(x, y))
 
     def matrices(self, part: slice) -> Tensor:
         """All distances of some instances, float64 ``(b, n, n)``; the diagonals mean nothing."""
         if self.instances is None:
-            return _pairwise(self.coordinates[part])
+            return self._measured(_pairwise(self.coordinates[part]))
         cities = torch.arange(self.coordinates.shape[1], device=self.coordinates.device)
         which = range(*part.indices(len(self.instances)))
         return torch.stack([self.distances(b, cities[:, None], cities[None, :]) for b in which])
@@ -91,13 +100,20 @@ class Costs:
         points = self.coordinates[part]
         return _pairwise(points, _span(points))
 
-    def on_cpu(self) -> Costs:
-        return Costs(self.coordinates.cpu(), self.instances, self.closed)
+    def _measured(self, exact: Tensor) -> Tensor:
+        """Euclidean distances as the rule has them."""
+        if self.rule is DistanceRule.EUC_2D:
+            return torch.floor(exact + 0.5)
+        return torch.ceil(exact) if self.rule is DistanceRule.CEIL_2D else exact
 
-    def selected(self, chosen: list[int]) -> Costs:
-        """The costs of a batch that holds the chosen instances, each as often as it is named."""
-        instances = None if self.instances is None else [self.instances[b] for b in chosen]
-        return Costs(self.coordinates[chosen], instances, self.closed)
+    def on_cpu(self) -> Costs:
+        return replace(self, coordinates=self.coordinates.cpu())
+
+    def selected(self, chosen: Tensor) -> Costs:
+        """The costs of a batch that holds the chosen instances, each as often as it is named; ``chosen`` is
+        where the coordinates are."""
+        instances = None if self.instances is None else [self.instances[b] for b in chosen.tolist()]
+        return replace(self, coordinates=self.coordinates[chosen], instances=instances)
 
 
 def _span(points: Tensor) -> Tensor:
@@ -147,5 +163,7 @@ def as_costs(
             f"got {len(instances)} with {sizes} cities"
         )
     points = torch.from_numpy(np.stack([instance.plane for instance in instances])).to(device)
-    plain = all(instance.rule is DistanceRule.EUCLIDEAN for instance in instances)
-    return Costs(points, None if plain else list(instances), closed)
+    rules = {instance.rule for instance in instances}
+    if len(rules) == 1 and (rule := rules.pop()) in RULES:
+        return Costs(points, None, closed, rule)
+    return Costs(points, list(instances), closed)

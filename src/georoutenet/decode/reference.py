@@ -100,7 +100,7 @@ def sample(task: Task, samples: int, seed: int) -> Decoded:
 
 def beam(task: BeamTask) -> Decoded:
     """Beam search over all unvisited cities, one instance after the other."""
-    return stacked([_beam(task, b) for b in range(task.shape[0])])
+    return stacked([_beam(task, b) for b in range(task.shape[0])], filled=task.filled)
 
 
 def _beam(task: BeamTask, b: int) -> Decoded:

@@ -134,15 +134,16 @@ def decode_views(
     decoding = decoding if isinstance(decoding, Decoding) else Decoding.parse(decoding)
     keep, batch = whole("keep", keep), whole("batch", batch)
     costs = _costs(problems, closed, torch.device(device))
-    (count, n), views = costs.coordinates.shape[:2], decoding.views
+    (count, n), views, home = costs.coordinates.shape[:2], decoding.views, costs.coordinates.device
     each = max(keep, min(MERGED, -(-n // 10))) if decoding.merge else keep  # tours of a view
     if inputs is not None and views > 1:
         raise InputError(f"inputs take the place of a single view; {views} views are asked for")
-    matrices = view_matrices(views, seed).to(costs.coordinates.device)
+    matrices = view_matrices(views, seed).to(home)
+    inputs = None if inputs is None else inputs.to(home)
 
     def decode(instance: Tensor, view: Tensor, share: int, offset: int) -> Decoded:
         """One call of the network: pairs of instance and view, all with one share of the width."""
-        own = costs.selected(instance.tolist())
+        own = costs.selected(instance)
         seen = _seen(own.coordinates, matrices[view]) if inputs is None else inputs[instance]
         scores = score(seen.float())
         fixed: dict[str, Any] = {"start": _selected(start, instance), "end": _selected(end, instance)}
@@ -155,6 +156,7 @@ def decode_views(
                 keep=each,
                 dominance=decoding.dominance,
                 length_weight=decoding.length_weight,
+                filled=True,
             )
             return search(task, "auto")
         if decoding.decoder == "greedy":
@@ -165,25 +167,25 @@ def decode_views(
 
     def look(chosen: Tensor, share: int, offset: int) -> Decoded:
         """Decode these views of each instance ``(B, V)``: the tours ``(B, V * keep, n)``."""
-        instance = torch.arange(count).repeat_interleave(chosen.shape[1])
+        instance = torch.arange(count, device=home).repeat_interleave(chosen.shape[1])
         view = chosen.flatten()
         parts = [
             decode(instance[low : low + batch], view[low : low + batch], share, offset + low)
             for low in range(0, len(view), batch)
         ]
-        return _grouped(stacked(parts), count)
+        return _grouped(stacked(parts, filled=decoding.decoder == "beam"), count)
 
     first, last = looks(decoding)
     done: list[tuple[int, Decoded]] = []  # views and their tours, round by round
 
     def rounds() -> Iterator[tuple[Tensor, int]]:
         """Views of each instance ``(B, V)`` and the width of each: all of them, then the finalists."""
-        every = torch.arange(len(first)).expand(count, -1)
+        every = torch.arange(len(first), device=home).expand(count, -1)
         for places in _rounds(first, together):
             yield every[:, places], first[places.start]
         if last:
             best = torch.cat([_lengths_by_view(part, views) for views, part in done], dim=1)
-            order = torch.sort(best, dim=1, stable=True).indices.cpu()
+            order = torch.sort(best, dim=1, stable=True).indices
             for places in _rounds(last, together):
                 yield order[:, places], last[places.start]
 
@@ -204,9 +206,10 @@ def decode_views(
         complete, interrupted = False, isinstance(error, KeyboardInterrupt)
     parts = [part for _, part in done]
     if decoding.merge:
-        leaders = [part.tours.unflatten(1, (views, -1))[:, :, 0] for views, part in done]
-        every = torch.cat([*leaders, *(part.tours for part in parts)], dim=1)
-        merged = merge_tours(every, costs, bases=offset, start=start, end=end)
+        leaders = [_leaders(part, views) for views, part in done]
+        offered = [*leaders, *map(_finite, parts)]
+        tours, lengths = (torch.cat([each[k] for each in offered], dim=1) for k in (0, 1))
+        merged = merge_tours(tours, lengths, costs, bases=offset, start=start, end=end)
         parts = [Decoded(part.tours, None, part.lengths) for part in parts]
         parts.insert(0, Decoded(merged, None, costs.lengths(merged)))
     best = _best(parts, keep)
@@ -243,7 +246,7 @@ def _costs(problems: Tensor | ArrayLike | Sequence[Instance], closed: bool, devi
 
 def _selected(city: City, instance: Tensor) -> City:
     """A fixed city for each of the chosen instances."""
-    given = None if city is None else torch.as_tensor(city).reshape(-1)
+    given = None if city is None else torch.as_tensor(city, device=instance.device).reshape(-1)
     return given if given is None or len(given) == 1 else given[instance]
 
 
@@ -264,14 +267,30 @@ def _lengths_by_view(decoded: Decoded, views: int) -> Tensor:
     return decoded.lengths.unflatten(1, (views, -1)).amin(2)
 
 
+def _leaders(decoded: Decoded, views: int) -> tuple[Tensor, Tensor]:
+    """The cheapest tour of each of so many views ``(B, V, n)``, and its length."""
+    assert decoded.lengths is not None
+    tours, lengths = (x.unflatten(1, (views, -1)) for x in (decoded.tours, decoded.lengths))
+    return tours[:, :, 0], lengths[:, :, 0]
+
+
+def _finite(decoded: Decoded) -> tuple[Tensor, Tensor]:
+    """Tours and their lengths, none of them infinite: what fills up a beam is a tour that is there, too."""
+    assert decoded.lengths is not None
+    return decoded.tours, decoded.lengths.masked_fill(decoded.lengths.isinf(), 0.0)
+
+
 def _best(parts: list[Decoded], keep: int) -> Decoded:
-    """The cheapest of all tours found; equal ones in the order of the views."""
+    """The cheapest of all tours found, as many of each instance; equal ones in the order of the views."""
     joined = {
         name: torch.cat([getattr(part, name) for part in parts], dim=1)
         for name in ("tours", "log_probabilities", "lengths")
         if getattr(parts[0], name) is not None
     }
-    order = torch.sort(joined["lengths"], dim=1, stable=True).indices[:, :keep]
+    lengths, order = torch.sort(joined["lengths"], dim=1, stable=True)
+    if keep > 1 and len(lengths):  # a filled beam
+        keep = min(keep, int(lengths.isfinite().sum(dim=1).min()))
+    order = order[:, :keep]
     rows = torch.arange(len(order), device=order.device)[:, None]
     chosen = {name: part[rows, order] for name, part in joined.items()}
     return Decoded(chosen["tours"], chosen.get("log_probabilities"), chosen["lengths"])

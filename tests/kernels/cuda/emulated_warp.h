@@ -23,6 +23,7 @@ using std::min;
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(8) float2 { float x, y; };
+struct alignas(16) double2 { double x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
@@ -153,6 +154,10 @@ inline const word* exchange(word x) {
 inline void forget_exchanges() { memset(turn, 0, sizeof turn); }
 inline word shuffle(word x, int mask) { return exchange(x)[threadIdx.x % 32 ^ mask]; }
 inline float shuffle(float x, int mask) { return __uint_as_float(shuffle(__float_as_uint(x), mask)); }
+inline long long shuffle(long long x, int mask) {
+  word low = shuffle((word)x, mask), high = shuffle((word)((uint64_t)x >> 32), mask);
+  return (long long)((uint64_t)high << 32 | low);
+}
 
 inline word operands[1024][6];
 inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
@@ -265,6 +270,8 @@ inline word lowest(word x) {
 inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 contracts nothing if not asked to
 inline float rough_length(float x, float y) { return length(x, y); }
 inline word atomicAdd(word* at, word x) { return (*at += x) - x; }  // threads take turns
+inline double length(double x, double y) { return sqrt(x * x + y * y); }
+inline long long nearest(double x) { return llrint(x); }
 inline int __popc(word x) { return __builtin_popcount(x); }
 inline word transpose(word x) {
   unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;

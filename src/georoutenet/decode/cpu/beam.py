@@ -240,7 +240,7 @@ def beam(task: BeamTask) -> Decoded:
         now, following = _partial(width, padded), _partial(width, padded)
         return [_beam(task, b, tables, now, following, trail) for b in range(low, high)]
 
-    return stacked([part for parts in in_ranges(batch, work) for part in parts])
+    return stacked([part for parts in in_ranges(batch, work) for part in parts], filled=task.filled)
 
 
 def _partial(width: int, padded: int) -> Partial:
@@ -262,7 +262,7 @@ def _beam(task: BeamTask, b: int, tables: Tables, now: Partial, following: Parti
     distances, points = np.empty((0, 0)), np.empty((0, 2))
     if task.costs is not None:
         points = task.costs.coordinates[b].numpy()
-        if task.dominance or task.costs.instances is not None:
+        if task.dominance or not task.costs.is_euclidean:
             distances = task.costs.matrices(slice(b, b + 1))[0].numpy()
     alive, rank, chance = _search(
         task.start[b].numpy(),

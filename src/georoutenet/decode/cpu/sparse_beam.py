@@ -229,7 +229,7 @@ def beam(task: BeamTask) -> Decoded:
         )
     together = max(1, SCRATCH // needed)
     parts = [range(low, min(low + together, batch)) for low in range(0, batch, together)]
-    return stacked([found for part in parts for found in _beam(task, part, width)])
+    return stacked([found for part in parts for found in _beam(task, part, width)], filled=task.filled)
 
 
 def _beam(task: BeamTask, instances: range, width: int) -> list[Decoded]:

@@ -30,7 +30,8 @@ def beam(task: BeamTask) -> Decoded:
     # What one instance needs while it is searched: parents and cities of every step, and the tables.
     size = n * (4 * _block(task.width) + 48 * (n + 1)) + 8 * (DESK + 16) * _block(task.width)
     chunk = max(1, SCRATCH // size)
-    return stacked([_beam(task, slice(first, first + chunk)) for first in range(0, batch, chunk)])
+    parts = [_beam(task, slice(first, first + chunk)) for first in range(0, batch, chunk)]
+    return stacked(parts, filled=task.filled)
 
 
 def _beam(task: BeamTask, part: slice) -> Decoded:
@@ -46,7 +47,13 @@ def _beam(task: BeamTask, part: slice) -> Decoded:
         dominance=task.dominance,
         keep=task.keep,
     )
-    held = int((chances > -torch.inf).sum(dim=1).min())
+    missing = chances == -torch.inf
+    if task.filled:  # the host reads nothing back
+        tours = torch.where(missing[..., None], tours[:, :1], tours)
+        assert costs is not None
+        lengths = costs.lengths(tours, part.start).masked_fill(missing, torch.inf)
+        return Decoded(tours, chances, lengths)
+    held = int((~missing).sum(dim=1).min())
     tours, chances = tours[:, :held], chances[:, :held]
     return Decoded(tours, chances, None if costs is None else costs.lengths(tours, part.start))
 

@@ -36,6 +36,7 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 __device__ __forceinline__ float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ word shuffle(word x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ long long shuffle(long long x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 // c (16 x 8) += a (16 x 16) b (16 x 8)
 __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
   asm volatile(
@@ -124,6 +125,10 @@ __device__ __forceinline__ float rough_length(float x, float y) {
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x * x + y * y));
   return d;
 }
+__device__ __forceinline__ double length(double x, double y) {
+  return __dsqrt_rn(__dadd_rn(__dmul_rn(x, x), __dmul_rn(y, y)));
+}
+__device__ __forceinline__ long long nearest(double x) { return __double2ll_rn(x); }  // ties to even
 // An 8 x 8 matrix, of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
 __device__ __forceinline__ word transpose(word x) {
   word y;

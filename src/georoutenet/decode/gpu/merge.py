@@ -1,0 +1,76 @@
+"""Merging tours on a GPU: one block an instance, one warp a base (``kernels/cuda/source/merge.cu``)."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from georoutenet.crossover import TOLERANCE
+from georoutenet.decode.costs import RULES, Costs
+from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.kernels.cuda.compile import Kernel, compile_all
+from georoutenet.problem.instance import DistanceRule
+
+CITIES = 1025
+"""At most, the free city of a path included: what lies in shared memory grows with them."""
+
+
+def bytes_of(cities: int) -> int:
+    """Shared memory of a warp, as laid out by `merge.cu`."""
+    return 34 * (-(-cities // 8) * 8)
+
+
+def shared_of(cities: int, warps: int) -> int:
+    """Shared memory of a block: the places, and what its warps have."""
+    return 16 * cities + warps * bytes_of(cities)
+
+
+WARPS = {512: 8, CITIES: 4}
+"""Warps in a block, up to so many cities."""
+MERGE = {
+    cities: Kernel("merge.cu", "merge", warps=warps, shared=shared_of(cities, warps))
+    for cities, warps in WARPS.items()
+}
+
+
+def kernel_for(cities: int) -> Kernel:
+    return MERGE[min(most for most in MERGE if cities <= most)]
+
+
+def merges(device: torch.device, cities: int, rule: DistanceRule | None) -> bool:
+    """Whether the GPU merges closed tours of so many cities under such a rule."""
+    if device.type != "cuda" or cities > CITIES or rule not in RULES:
+        return False
+    return _compiles(device, kernel_for(cities))
+
+
+@cache
+def _compiles(device: torch.device, kernel: Kernel) -> bool:
+    problem = compile_all([kernel], device)
+    if problem:
+        message = f"the GPU's merging cannot be compiled with PyTorch {torch.__version__}; the CPU merges"
+        warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
+    return not problem
+
+
+def merge(
+    tours: Tensor, units: Tensor, costs: Costs, bases: int, passes: int, rounds: int, bits: int
+) -> Tensor:
+    """Closed ``tours (B, M, size)`` of 16 bits merged into one of each instance, int16 ``(B, size)``.
+
+    ``units (B,)`` make a distance of one, and the longest tour has up to two to the power of ``bits``.
+    """
+    batch, count, size = tours.shape
+    kernel = kernel_for(size)
+    merged, grown = tours.new_empty((batch, size)), tours.new_empty((batch, rounds, bases, size))
+    lengths = torch.empty((batch, bases), dtype=torch.int64, device=tours.device)
+    kernel(
+        costs.coordinates.contiguous(), units, tours, grown, lengths, merged,
+        count, size, bases, passes, rounds, int(TOLERANCE * 2**bits),
+        RULES[costs.rule], int(not costs.closed), bytes_of(size),
+        blocks=batch, shared=shared_of(size, kernel.warps),
+    )  # fmt: skip
+    return merged

@@ -1,0 +1,109 @@
+"""Merging on emulated blocks gives the tours of the CPU, and so does a GPU where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emulated import emulate
+
+from georoutenet.decode import merge as on_cpu
+from georoutenet.decode.costs import Costs, as_costs
+from georoutenet.decode.gpu import merge as on_gpu
+from georoutenet.decode.merge import BITS, PASSES, ROUNDS, merge_tours
+from georoutenet.problem.instance import DistanceRule, Instance
+
+KINDS = ("uniform", "lattice", "duplicates", "one place", "far away")
+
+
+def made(kind: str, n: int, batch: int, rule: DistanceRule, closed: bool) -> Costs:
+    random = np.random.default_rng([n, batch])
+    points = random.random((batch, n, 2)) * 100
+    if kind == "lattice":
+        points = np.floor(points / 20) + 0.25 * (rule is DistanceRule.EUCLIDEAN)
+    elif kind == "duplicates":
+        points = points[:, random.integers(0, max(1, n // 3), n)]
+    elif kind == "one place":
+        points = np.repeat(points[:, :1], n, axis=1)
+    elif kind == "far away":
+        points = 1e7 + points
+    costs = as_costs(
+        batch, n, torch.device("cpu"), instances=[Instance(one, rule=rule) for one in points], closed=closed
+    )
+    assert costs is not None
+    assert costs.instances is None
+    return costs
+
+
+def found(n: int, batch: int, count: int, flaws: int, low: int = 0, high: int = 0) -> torch.Tensor:
+    """Tours that differ in places: with some stretches turned around, cities moved, and some equal."""
+    random = np.random.default_rng([n, batch, count])
+    tours = np.empty((batch, count, n), np.int64)
+    for b in range(batch):
+        base = random.permutation(n)
+        for k in range(count):
+            tour = base.copy()
+            for _ in range(random.integers(0, flaws + 1)):
+                i, j = np.sort(random.integers(low, n + 1 - high, 2))
+                j = min(j, i + 12) if random.random() < 0.8 else j
+                tour[i:j] = tour[i:j][::-1]
+                if random.random() < 0.3 and j - i > 1:
+                    tour[i:j] = np.roll(tour[i:j], 1)
+            turned = np.roll(tour, random.integers(n))[:: random.choice([-1, 1])]
+            tours[b, k] = tour if low or high else turned
+    return torch.from_numpy(tours)
+
+
+def compare(tours: torch.Tensor, costs: Costs, bases: int) -> int:
+    """How many of the instances got a shorter tour."""
+    lengths = costs.lengths(tours)
+    units = on_cpu._units(lengths)
+    wanted = on_cpu._on_cpu(tours, units, costs, bases)
+    merged = on_gpu.merge(on_cpu._closed(tours, costs), units, costs, bases, PASSES, ROUNDS, BITS)
+    # Cycles: where they begin and in which direction they go is not said.
+    n = tours.shape[2]
+    assert torch.equal(on_cpu._opened(merged, n, None, None), on_cpu._opened(wanted, n, None, None))
+    shortest = lengths[:, :bases].amin(1)
+    after = costs.lengths(on_cpu._opened(merged, n, None, None)[:, None])[:, 0]
+    assert bool((after <= shortest * (1 + 1e-9)).all())
+    return int((after < shortest - 1e-9).sum())
+
+
+@pytest.mark.parametrize("rule", [DistanceRule.EUCLIDEAN, DistanceRule.EUC_2D, DistanceRule.CEIL_2D])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("closed", [True, False])
+def test_emulated_merging_is_that_of_the_cpu(
+    rule: DistanceRule, kind: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(monkeypatch)
+    shorter = 0
+    for n in (4, 5, 6, 7, 9, 31, 32, 33, 64, 65):
+        costs = made(kind, n, 3, rule, closed)
+        for count, bases in ((2, 1), (5, 3), (12, 12)):
+            shorter += compare(found(n, 3, count, 1 + n // 12), costs, min(bases, count))
+    assert shorter > 10 or kind == "one place"
+
+
+@pytest.mark.parametrize("n", [300, 512, 513, 1024])
+def test_emulated_merging_of_many_cities(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch)
+    assert compare(found(n, 1, 5, 20), made("uniform", n, 1, DistanceRule.EUCLIDEAN, n == 512), 3) > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("rule", [DistanceRule.EUCLIDEAN, DistanceRule.EUC_2D])
+def test_a_gpu_merges_as_the_cpu_does(rule: DistanceRule, closed: bool) -> None:
+    for n, batch, count, bases in ((4, 9, 3, 2), (50, 300, 48, 8), (127, 40, 60, 8), (600, 5, 30, 12)):
+        for fixed in ((), ("start",), ("end",), ("start", "end")):
+            costs = made("uniform", n, batch, rule, closed)
+            tours = found(n, batch, count, n // 8, int("start" in fixed), int("end" in fixed))
+            ends: dict[str, Any] = {name: tours[:, 0, 0 if name == "start" else -1] for name in fixed}
+            wanted = merge_tours(tours, costs.lengths(tours), costs, bases=bases, **ends)
+            there = Costs(costs.coordinates.cuda(), None, closed, rule)
+            assert on_gpu.merges(there.coordinates.device, n + 1, rule)
+            given = tours.cuda()
+            merged = merge_tours(given, there.lengths(given), there, bases=bases, **ends)
+            assert torch.equal(merged.cpu(), wanted)
