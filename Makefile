@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/tsplib/optimal.csv),)
 export GEOROUTENET_TSPLIB ?= $(abspath ../shared/tsplib)
 endif
 
-.PHONY: demo docs test test-slow test-browser test-ray ray-run torture gate format clean
+.PHONY: demo docs pictures test test-slow test-browser test-ray ray-run torture gate format clean
 
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
@@ -53,6 +53,11 @@ ray-run: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# Every picture of the documentation; those of the playground with a Chromium from the PATH.
+pictures: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[web,browser]'
+	$(BIN)/python -m research.pictures
 
 # Hostile inputs, kills and signals, seeded and counted: a minute for each kind of attack; then the service.
 torture: $(STAMP)

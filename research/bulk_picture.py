@@ -1,19 +1,15 @@
-"""The picture of the page on bulk runs: how rows become shards.
-
-python -m research.bulk_picture docs/images/bulk.png
-"""
+"""The picture of the page on bulk runs: how rows become shards."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from georoutenet.plot import COLORS
+
 INK, PALE = "#222222", "#f4f4f4"
-SHARDS = ("#4477aa", "#66aa55", "#cc8833", "#aa5577")
+SHARDS = COLORS[:4]
 ROWS = 3
 """Rows of a shard in the picture."""
 
@@ -73,7 +69,7 @@ def draw() -> Figure:
         if shard == killed:
             paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             where = (5.68, (height + offset + y) / 2)
-            axes.text(*where, "kill -9", size=8, color="#bb2222", ha="center", va="center", bbox=paper)
+            axes.text(*where, "kill -9", size=8, color=COLORS[1], ha="center", va="center", bbox=paper)
             box(axes, 6.35, y - 0.18, 1.7, 0.36, f".part-00000{shard}…tmp")
             axes.text(
                 9.35, y, "no: the same command\nsolves rows 6 to 8 again", size=8, ha="center", va="center"
@@ -85,11 +81,3 @@ def draw() -> Figure:
     text = "fingerprint = input, options, weights, code;  another one is refused"
     axes.text(6.25, 0.16, text, ha="right", va="center", size=8, color=INK)
     return figure
-
-
-def main(path: str) -> None:
-    draw().savefig(Path(path), dpi=130, metadata={"Software": None})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from georoutenet.errors import InputError
+from georoutenet.examples import us_capitals, us_outline
 from georoutenet.plot import plot_instances, plot_progress, plot_tour
 from georoutenet.problem.instance import Instance
 from georoutenet.stop import Progress
@@ -187,12 +189,13 @@ def test_candidate_lists_are_drawn_like_the_matrix() -> None:
     np.put_along_axis(matrix, neighbors, chances, axis=1)
     drawn = [
         plot_tour(cities, edge_probabilities=values).axes[0].collections[0]
-        for values in (matrix, (neighbors, chances))
+        for values in (matrix, (neighbors, chances), (np.argwhere(matrix), matrix[matrix > 0]))
     ]
-    np.testing.assert_array_equal(drawn[0].get_segments(), drawn[1].get_segments())
-    np.testing.assert_array_equal(drawn[0].get_linewidths(), drawn[1].get_linewidths())
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(drawn[0].get_segments(), other.get_segments())
+        np.testing.assert_array_equal(drawn[0].get_linewidths(), other.get_linewidths())
     assert len(drawn[0].get_segments()) == 6  # 0-1 and 3-4 once, though named in both directions
-    with pytest.raises(InputError, match=r"must both be \(6, K\)"):
+    with pytest.raises(InputError, match=r"must both be \(6, K\), or edges \(m, 2\) and"):
         plot_tour(cities, edge_probabilities=(neighbors[:5], chances[:5]))
     with pytest.raises(InputError, match=r"cities in 0..5"):
         plot_tour(cities, edge_probabilities=(neighbors + 3, chances))
@@ -231,7 +234,77 @@ def test_progress_shows_the_search_and_no_ticks_on_top_of_each_other() -> None:
     assert early.get_xlim()[0] == 0.0
 
 
-def test_probabilities_are_explained() -> None:
-    axes = plot_tour(instance(3), np.arange(3), edge_probabilities=np.eye(3)).axes[0]
-    assert "the network finds probable" in axes.get_xlabel()
-    assert plot_tour(instance(3), np.arange(3)).axes[0].get_xlabel() == ""
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    return [] if found is None else [text.get_text() for text in found.get_texts()]
+
+
+def test_a_legend_says_what_is_what() -> None:
+    named = instance(3, columns={"id": ["a", "depot", "c"]}, id_column="id")
+    tour = [1, 0, 2]
+    assert legend(plot_tour(named).axes[0]) == []
+    assert legend(plot_tour(named, tour).axes[0]) == ["start: depot"]
+    assert legend(plot_tour(named, tour, closed=False).axes[0]) == ["start: depot", "end: c"]
+    axes = plot_tour(instance(3), tour, edge_probabilities=np.eye(3)).axes[0]
+    shares = ["in 10 %", "in 50 %", "in 100 % of the network's tours"]
+    assert legend(axes) == ["tour", "start", *shares]
+    assert legend(plot_tour(instance(300), np.arange(300)).axes[0]) == []  # the start is not marked either
+    assert all(legend(axes) == [] for axes in plot_instances([named], tours=[tour]).axes)
+
+
+def test_edges_look_as_probable_as_they_are() -> None:
+    """Differences show: each of these is wider and deeper than the one before, and as in the legend."""
+    edges, probabilities = [[0, 1], [1, 2], [2, 3], [3, 4]], [0.1, 0.25, 0.5, 1.0]
+    axes = plot_tour(instance(5), np.arange(5), edge_probabilities=(edges, probabilities)).axes[0]
+    (drawn,) = axes.collections
+    widths, colors = np.asarray(drawn.get_linewidths()), np.asarray(drawn.get_colors())[:, :3]
+    assert (np.diff(widths) > 0.5).all()
+    assert (np.diff(colors.sum(axis=1)) < -0.1).all()
+    lines = axes.get_legend().get_lines()[-3:]  # type: ignore[union-attr]
+    np.testing.assert_allclose([line.get_linewidth() for line in lines], widths[[0, 2, 3]])
+    np.testing.assert_allclose([line.get_color() for line in lines], colors[[0, 2, 3]])
+
+
+def test_maps_have_a_scale_in_kilometers() -> None:
+    for step in (0.01, 1.0, 20.0):
+        cities = Instance([[40.0, 10.0], [40.0, 10.0 + step], [40.0 + step, 10.0]], rule="GREAT_CIRCLE")
+        axes = plot_tour(cities, [0, 1, 2]).axes[0]
+        (text,) = axes.texts
+        kilometers = float(text.get_text().removesuffix(" km").replace(",", ""))
+        bar = max((np.ptp(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2), default=0)
+        assert bar == pytest.approx(kilometers)  # the map's unit is a kilometer
+        low, high = axes.get_xlim()
+        assert 1 / 20 < kilometers / (high - low) < 1 / 5
+    assert not plot_tour(instance(9), np.arange(9)).axes[0].texts
+    assert not plot_tour(Instance([[1.0, 1.0]] * 3, rule="GREAT_CIRCLE"), [0, 1, 2]).axes[0].texts
+
+
+def test_an_outline_lies_behind_the_cities() -> None:
+    axes = plot_tour(us_capitals(), outline=us_outline()).axes[0]
+    (land,) = axes.patches
+    inside = land.get_path().contains_points(us_capitals().plane)
+    assert inside.sum() >= 46  # the line is coarse, and two capitals lie at the sea
+    assert land.get_zorder() < axes.lines[0].get_zorder()
+    plain = plot_tour(instance(9), outline=[[0, 0], [0, 1], [1, 1]]).axes[0].patches[0]
+    assert plain.get_path().contains_points([[0.2, 0.8], [0.8, 0.2]]).tolist() == [True, False]
+    with pytest.raises(InputError, match=r"outline must have shape \(m, 2\), got \(3,\)"):
+        plot_tour(instance(9), outline=[1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("optimum", "bound", "words"),
+    [
+        (None, None, "the search found no tour shorter than the first"),
+        (100.0, None, "nothing to improve: the first tour is as short as the best known"),
+        (90.0, None, "the search found no tour shorter than the first"),
+        (None, 100.0, "nothing to improve: the first tour is proven optimal"),
+        (None, 99.0, "the search found no tour shorter than the first"),
+    ],
+)
+def test_progress_explains_that_nothing_got_shorter(
+    optimum: float | None, bound: float | None, words: str
+) -> None:
+    history = [Progress(0.5, 0, 0, 100.0, bound)]
+    axes = plot_progress(instance(8, name="eight", optimum=optimum), history, end=2.0).axes[0]
+    assert [text.get_text() for text in axes.texts] == [words]
+    assert axes.get_title().startswith("eight  ·  length 100")

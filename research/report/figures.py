@@ -1,6 +1,7 @@
 """Pictures of results: the interaction of encoder and objective, the grid of shifts, gap by size and by time.
 
-What has not been measured is visibly empty. Names begin with ``results-``, then the kind.
+What has not been measured is visibly empty; where nothing has, there is no picture. Names begin with
+``results-``, then the kind.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from georoutenet.evaluate.names import BATCH_STATISTICS, METHODS
 from georoutenet.io.datasets import SHIFT
+from georoutenet.io.packaged import packaged_weights
 from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
 from research.report.contrasts import seeds_of
 from research.report.efficiency import Measurement
@@ -28,17 +33,24 @@ if TYPE_CHECKING:
 
 PAPER_SETS = ("val50", "diag100", "tsplib27")
 SIZES = sorted({n for sizes in SHIFT.values() for n in sizes})
+LARGEST_GAP = 5.0
+"""Percent at which the color of a heat map is full."""
+GAP_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
+MARK = 7.0
+"""Points of a mark's side in the picture of gap against time."""
 SEVERAL = 4
 """On so many sets of the grid a model, or a decoder that the paper lacks, was measured if it is drawn."""
 
 
 def figure_names(cells: Sequence[Cell], measured: Sequence[Measurement]) -> dict[str, str]:
     """The pictures that these numbers give, by name, and what each shows."""
-    names = {"results-interaction": "Gaps of both encoders under both objectives, the paper's beside ours"}
+    names = {}
+    if research_weights(cells):
+        names["results-interaction"] = "Gaps of both encoders under both objectives, the paper's beside ours"
     for weights in shifted(cells):
         names[f"results-grid-{weights}"] = f"Gap of {weights} by distribution and size, for each decoder"
         names[f"results-size-{weights}"] = f"Gap of {weights} on uniform instances by size"
-    if measured:
+    if shown_in_time(measured):
         names["results-time"] = "Gap against time per instance, our models and classical solvers"
     return names
 
@@ -123,9 +135,8 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
     """A heat map for each decoder of one model: distribution by size."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import PowerNorm
     from matplotlib.patches import Rectangle
-    from matplotlib.ticker import LogLocator
 
     sets = {name for sizes in SHIFT.values() for name in sizes.values()}
     measured = Counter(cell.decoder for cell in cells if cell.set in sets)
@@ -134,9 +145,9 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
     rows = math.ceil(len(decoders) / columns)
     figure, grid = _figure(rows, columns, (4.6, 3.0))
     gaps = {(cell.decoder, cell.set): cell.gap for cell in cells if cell.set in sets}
-    shown = [max(gap, 0.01) for gap in gaps.values()]
-    scale = LogNorm(min(shown) / 1.001, max(shown) * 1.001)
-    colors = colormaps["YlOrRd"]
+    # One scale for all pictures, so that they can be compared; by the root, so that small gaps differ too.
+    scale = PowerNorm(0.5, 0.0, LARGEST_GAP, clip=True)
+    colors = colormaps["viridis_r"]
     panels: list[Axes] = [ax for row in grid for ax in row]
     for ax in panels[len(decoders) :]:
         ax.set_axis_off()
@@ -149,10 +160,10 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
                 if gap is None:
                     ax.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="#bbbbbb", hatch="///"))
                     continue
-                depth = float(scale(max(gap, 0.01)))
+                depth = float(scale(max(gap, 0.0)))
                 ax.add_patch(Rectangle((x, y), 1, 1, facecolor=colors(depth), edgecolor="white"))
                 text = f"{gap:.1f}" if gap >= 9.95 else f"{gap:.2f}"
-                ink = "white" if depth > 0.6 else "black"
+                ink = "white" if depth > 0.45 else "black"
                 ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=10, color=ink)
         ax.set(xlim=(0, len(SIZES)), ylim=(len(SHIFT), 0))
         ax.set_xticks([x + 0.5 for x in range(len(SIZES))], [f"{n:,}" for n in SIZES])
@@ -162,11 +173,12 @@ def plot_grid(cells: Sequence[Cell]) -> Figure:
         ax.set_xlabel("cities", fontsize=10)
         for spine in ax.spines.values():
             spine.set_visible(False)
-    bar = figure.colorbar(ScalarMappable(scale, colors), ax=panels, shrink=0.8, pad=0.02)
+    beyond = "max" if max(gaps.values(), default=0.0) > LARGEST_GAP else "neither"
+    bar = figure.colorbar(
+        ScalarMappable(scale, colors), ax=panels, shrink=0.8, pad=0.02, extend=beyond, ticks=GAP_TICKS
+    )
     bar.set_label("mean gap (%)", fontsize=10)
-    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     bar.ax.yaxis.set_major_formatter(_plain)
-    bar.ax.yaxis.set_minor_formatter(_nothing)
     figure.suptitle(f"{cells[0].weights}: mean gap (%) by distribution and size", fontsize=12)
     return figure
 
@@ -206,16 +218,23 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     return figure
 
 
+def shown_in_time(measured: Sequence[Measurement]) -> list[Measurement]:
+    """What the picture of gap against time shows: solvers and packaged weights, no research weights."""
+    known = set(packaged_weights())
+    return [
+        each for each in measured if math.isfinite(each.gap) and (not each.weights or each.weights in known)
+    ]
+
+
 def plot_time(measured: Sequence[Measurement]) -> Figure:
     """Gap against time per instance: a panel per set, a color per model and device, a shape per settings.
 
-    Weights of the paper's recipes are left out where there are others, so that it can be read.
+    Marks that would lie on one another are moved apart; a line leads from each to where it belongs.
     """
-    others = [each for each in measured if not each.weights.startswith("paper-")]
-    measured = others if any(each.weights for each in others) else measured
+    measured = shown_in_time(measured)
     sets = list(dict.fromkeys(each.set for each in measured))
-    figure, (panels,) = _figure(1, len(sets), (3.3, 4.2))
-    figure.set_size_inches(3.3 * len(sets) + 3.2, 4.2)
+    figure, (panels,) = _figure(1, len(sets), (3.7, 5.2))
+    figure.set_size_inches(3.7 * len(sets) + 3.0, 5.2)
     runs = list(dict.fromkeys((each.weights, each.device) for each in measured if each.weights))
     color = {run: COLORS[k % len(COLORS)] for k, run in enumerate(runs)}
     labels = list(dict.fromkeys(_contender(each) for each in measured))
@@ -227,21 +246,15 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
     times = [each.instance_seconds for each in measured]
     decades = [10.0 ** math.floor(math.log10(min(times))), 10.0 ** math.ceil(math.log10(max(times)))]
     for ax, set_name in zip(panels, sets, strict=True):
-        for each in measured:
-            if each.set == set_name and math.isfinite(each.gap):
-                ink = color.get((each.weights, each.device), "black")
-                style: dict[str, Any] = {"markersize": 8, "clip_on": False, "color": ink}
-                style["markerfacecolor"] = ink if each.weights else "white"
-                point = ([each.instance_seconds], [max(each.gap, 0.0)])
-                ax.plot(*point, marker[_contender(each)], zorder=3, **style)
+        own = [each for each in measured if each.set == set_name]
         tidy(ax)
         ax.set(xscale="log", xlim=decades)
         ax.xaxis.set_major_formatter(_time)
         ax.xaxis.set_minor_formatter(_nothing)
         ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
-        ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in measured if math.isfinite(each.gap))]))
+        ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in own)]))
         ax.yaxis.set_major_formatter(_plain)
-        counts = sorted({each.instances for each in measured if each.set == set_name})
+        counts = sorted({each.instances for each in own})
         ax.set_title(f"{set_name}, first {' or '.join(f'{n:,}' for n in counts)}", fontsize=11)
         ax.set_xlabel("time per instance\n(one thread: processor time)", fontsize=10)
     panels[0].set_ylabel("mean gap (%)", fontsize=10)
@@ -249,7 +262,35 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
     handles += [_handle(GRAY, "", marker[label], label) for label in decoders]
     handles += [_handle("black", "", marker[label], label, hollow=True) for label in solvers]
     figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+    figure.draw_without_rendering()  # from here on it is known how large the panels are
+    for ax, set_name in zip(panels, sets, strict=True):
+        own = [each for each in measured if each.set == set_name]
+        places = np.array([(each.instance_seconds, max(each.gap, 0.0)) for each in own])
+        for each, place, moved in zip(own, places, _apart(ax, places), strict=True):
+            ink = color.get((each.weights, each.device), "black")
+            ax.plot(*np.transpose([place, moved]), "-", color=GRAY, linewidth=0.6, clip_on=False, zorder=2)
+            style: dict[str, Any] = {"markersize": MARK, "clip_on": False, "color": ink}
+            style["markerfacecolor"] = ink if each.weights else "white"
+            ax.plot(*moved, marker[_contender(each)], zorder=3, **style)
     return figure
+
+
+def _apart(ax: Axes, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The places, those moved whose marks would lie on one another: up or down, and aside where need be."""
+    dots = ax.transData.transform(places)
+    floor = ax.transData.transform((1.0, 0.0))[1]
+    apart = 1.25 * MARK * cast("Figure", ax.figure).dpi / 72
+    moved = dots + np.arange(len(dots))[:, None] * (1e-3, 1e-3)  # none exactly on another
+    for _ in range(2000):
+        away = moved[:, None] - moved
+        distance = np.hypot(away[..., 0], away[..., 1])
+        np.fill_diagonal(distance, np.inf)
+        if (distance >= apart).all():
+            break
+        push = np.maximum(apart - distance, 0.0) / distance
+        moved += 0.3 * (push[..., None] * away).sum(axis=1)
+        moved[:, 1] = np.maximum(moved[:, 1], floor)
+    return np.asarray(ax.transData.inverted().transform(moved))
 
 
 def _contender(one: Measurement) -> str:

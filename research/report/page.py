@@ -134,7 +134,8 @@ processor time of the process in the same span, and is the smaller of the two wh
 the core; a search or solver with a time limit then got less done. The paper's models run Beam-1000 on
 its GPU in batches of 128 (1 on TSPLIB), its solvers one process per instance, over the whole set. On
 TSPLIB solvers see unrounded distances, so a proven tour may be a little longer than the optimum. The
-picture is without weights called `paper-...`, so that it can be read.""".splitlines()
+picture shows the packaged weights and the solvers; gray lines lead from marks that were moved apart to
+where they belong.""".splitlines()
 
 _ABOUT_REPRODUCING = """\
 One command per line writes CSV files to `results/WEIGHTS`; `python -m research.pack results/WEIGHTS.npz

@@ -1,6 +1,6 @@
 """Smaller pictures: PNG files with a palette of 256 colors take a third of the space and look the same.
 
-python -m research.report.shrink docs/images/demo_us_capitals.png ...
+python -m research.report.shrink PICTURE.png ...
 """
 
 from __future__ import annotations

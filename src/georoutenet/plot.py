@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.names import visible
+from georoutenet.problem.globe import project
 from georoutenet.problem.instance import DistanceRule, Instance
-from georoutenet.problem.tour import check_tour, gap, proven, tour_length
+from georoutenet.problem.sketch import CITY_COLOR, TOUR_COLOR
+from georoutenet.problem.tour import OPTIMAL, check_tour, gap, proven, tour_length
 from georoutenet.stop import Progress
 from georoutenet.unbroken import import_whole
 
@@ -22,13 +24,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TOUR_COLOR = "#1f4e79"
-CITY_COLOR = "#c8102e"
-PROBABILITY_COLOR = "#e69f00"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a51a3", "#333333")
 """Told apart by most people who do not see all colors."""
+PROBABILITY_COLOR = "#e69f00"
+LAND, COAST = "#f4f3ee", "#cfccc0"
+LEAST = 0.02
+"""Edges that are less probable are left out."""
+LEGEND = (0.1, 0.5, 1.0)
+"""Probabilities that a legend shows."""
 MARKERS = "os^DvP*Xhp<>"
 GRAY = "#666666"
+START, END = "s", "D"
+MOST_WITH_ENDS = 200
+"""Cities of a tour whose first and last one are marked."""
 FORMATS = (".png", ".svg", ".pdf")
 LONGEST_NAME = 80
 """Characters of a name that a title shows: pictures are as wide as their titles."""
@@ -45,26 +53,32 @@ def plot_tour(
     edge_probabilities: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     closed: bool = True,
     lower_bound: float | None = None,
+    outline: ArrayLike | None = None,
 ) -> Figure:
     """Draw the cities and, if given, a tour; returns the figure and writes it to ``path`` if given.
 
-    ``closed=False`` leaves out the way back. ``edge_probabilities`` are drawn behind the tour, stronger where
-    they are larger; those below 2 % are left out. They are a matrix ``(n, n)``, or a pair ``(neighbors,
-    probabilities)``, both ``(n, K)``. The title is made of name, number of cities, length and gap, or where
-    no optimum is known what the ``lower_bound`` says, unless one is given.
+    ``closed=False`` leaves out the way back. ``edge_probabilities`` are drawn behind the tour, wider and
+    stronger where they are larger; those below 2 % are left out. They are a matrix ``(n, n)``, or a pair
+    ``(edges, probabilities)``, ``(m, 2)`` and ``(m,)``, or ``(neighbors, probabilities)``, both ``(n, K)``;
+    of an edge that is named more than once the largest counts. ``outline (m, 2)`` is a line behind all, in
+    the instance's own coordinates. The title is made of name, number of cities, length and gap, or where
+    no optimum is known what the ``lower_bound`` says, unless one is given. A legend below says what is what
+    where the picture has no other panels; maps of ``lat,lon`` have a scale.
     """
     if path is not None:
         _extension(path)
     order = None if tour is None else check_tour(tour, instance.n)
+    alone = ax is None
     if ax is None:
         ax = _new_figure(1, 1, _panel_size(instance))[1][0]
     points = _map_points(instance)
+    if outline is not None:
+        _draw_outline(ax, instance, outline)
     if edge_probabilities is not None:
         _draw_probabilities(ax, points, edge_probabilities)
     _draw_tour(ax, points, order, closed, faint=edge_probabilities is not None)
-    if edge_probabilities is not None:
-        legend = "edges that the network finds probable, the wider the more"
-        ax.set_xlabel(legend, fontsize=9, color=PROBABILITY_COLOR)
+    if alone:
+        _explain(ax, instance, order, closed, probable=edge_probabilities is not None)
     title = _title(instance, order, closed, lower_bound) if title is None else title
     ax.set_title(title, fontsize=11, color="#222222")
     figure = cast("Figure", ax.figure)
@@ -168,19 +182,10 @@ def _draw_tour(
         ax.plot(*line.T, "-", color=TOUR_COLOR, linewidth=width, solid_joinstyle="round", zorder=2)
     if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
         ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
-    if tour is not None and n <= 200:
-        ax.plot(
-            *points[tour[0]], "s", color="white", markeredgecolor=CITY_COLOR, markersize=marker + 2, zorder=4
-        )
+    if tour is not None and n <= MOST_WITH_ENDS:
+        _mark(ax, points[tour[0]], START, marker)
         if not closed and n > 1:
-            ax.plot(
-                *points[tour[-1]],
-                "D",
-                color="white",
-                markeredgecolor=CITY_COLOR,
-                markersize=marker + 1,
-                zorder=4,
-            )
+            _mark(ax, points[tour[-1]], END, marker)
     ax.set_aspect("equal", adjustable="datalim" if np.ptp(points, axis=0).min() == 0 else "box")
     ax.margins(0.03)
     ax.set_xticks([])
@@ -189,34 +194,120 @@ def _draw_tour(
         spine.set_color("#cccccc")
 
 
+def _mark(ax: Axes, place: NDArray[np.float64], look: str, size: float) -> None:
+    """The first or the last city."""
+    ax.plot(*place, look, color="white", markeredgecolor=CITY_COLOR, markersize=size + 3, zorder=4)
+
+
+def _draw_outline(ax: Axes, instance: Instance, outline: ArrayLike) -> None:
+    line = np.asarray(outline, dtype=np.float64)
+    if line.ndim != 2 or line.shape[1] != 2:
+        raise InputError(f"outline must have shape (m, 2), got {line.shape}")
+    if instance.rule is DistanceRule.GREAT_CIRCLE:
+        line = project(line, instance.coordinates)
+    elif instance.rule is DistanceRule.GEO:
+        line = line[:, ::-1]
+    ax.fill(*line.T, facecolor=LAND, edgecolor=COAST, linewidth=0.8, zorder=0)
+
+
+def _explain(
+    ax: Axes, instance: Instance, tour: NDArray[np.int64] | None, closed: bool, *, probable: bool
+) -> None:
+    """A legend below the picture, and for maps a scale."""
+    from matplotlib.lines import Line2D
+
+    def entry(label: str, **look: Any) -> Line2D:
+        return Line2D([], [], label=label, **look)
+
+    end: dict[str, Any] = {"color": "white", "markeredgecolor": CITY_COLOR, "linestyle": "", "markersize": 8}
+    entries = []
+    if tour is not None and probable:
+        entries.append(entry("tour" if closed else "path", color=TOUR_COLOR, linewidth=1.0))
+    if tour is not None and 1 < instance.n <= MOST_WITH_ENDS:
+        entries.append(entry(_called("start", instance, int(tour[0])), marker=START, **end))
+        if not closed:
+            entries.append(entry(_called("end", instance, int(tour[-1])), marker=END, **end))
+    if probable:
+        colors, widths = _look_of(np.array(LEGEND), 1)
+        for probability, color, width in zip(LEGEND, colors, widths, strict=True):
+            text = f"in {100 * probability:.0f} %" + (" of the network's tours" if probability == 1.0 else "")
+            entries.append(entry(text, color=color, linewidth=width, solid_capstyle="butt"))
+    if entries:
+        inches = sum(0.55 + 0.075 * len(str(each.get_label())) for each in entries)
+        columns = len(entries) if inches < cast("Figure", ax.figure).get_figwidth() else 3
+        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.01), "borderaxespad": 0.2}
+        ax.legend(handles=entries, ncols=columns, fontsize=9, frameon=False, **where)
+    if instance.rule is DistanceRule.GREAT_CIRCLE and instance.n > 1:
+        _draw_scale(ax, _map_points(instance))
+
+
+def _called(what: str, instance: Instance, city: int) -> str:
+    return what if instance.ids is None else f"{what}: {drawn(str(instance.ids[city]), 24)}"
+
+
+def _draw_scale(ax: Axes, points: NDArray[np.float64]) -> None:
+    """A bar of so many kilometers, about a sixth of the map, in the corner with the fewest cities."""
+    low, high = ax.get_xlim()
+    width = high - low
+    if not width > 0 or np.ptp(points, axis=0).max() == 0:
+        return
+    size = 10.0 ** math.floor(math.log10(width / 6))
+    length = max(step * size for step in (1, 2, 5) if step * size <= width / 6)
+    parts = ax.transAxes.inverted().transform(ax.transData.transform(points))
+    corners = [(x, y) for y in (0, 1) for x in (0, 1)]
+    near = length / width + 0.15, 0.1
+    inside = [int((np.abs(parts - corner) < near).all(axis=1).sum()) for corner in corners]
+    right, up = corners[int(np.argmin(inside))]
+    begin, height = (high - 0.03 * width - length if right else low + 0.03 * width), 0.93 if up else 0.04
+    where = ax.get_xaxis_transform()  # kilometers across, parts of the picture up
+    look: dict[str, Any] = {"transform": where, "color": GRAY, "linewidth": 1.2, "zorder": 0.5}
+    ends = (begin, begin + length)
+    for across, at in ((ends, (height,) * 2), *(((x, x), (height - 0.01, height + 0.01)) for x in ends)):
+        ax.plot(across, at, **look)
+    words: dict[str, Any] = {"transform": where, "fontsize": 9, "color": GRAY, "zorder": 0.5}
+    ax.text(begin + length / 2, height + 0.012, f"{length:,g} km", ha="center", va="bottom", **words)
+
+
 def _draw_probabilities(
     ax: Axes, points: NDArray[np.float64], values: ArrayLike | tuple[ArrayLike, ArrayLike]
 ) -> None:
     from matplotlib.collections import LineCollection
+
+    i, j, strength = _likely_edges(values, len(points))
+    order = np.argsort(strength, kind="stable")  # the most probable on top
+    colors, widths = _look_of(strength[order], len(points))
+    segments = np.stack([points[i], points[j]], axis=1)[order]
+    look: dict[str, Any] = {"colors": list(colors), "linewidths": list(widths), "capstyle": "round"}
+    ax.add_collection(LineCollection(list(segments), zorder=1, **look))
+
+
+def _look_of(strength: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Colors ``(m, 3)`` and widths ``(m,)`` of edges: from pale and thin to full and wide."""
     from matplotlib.colors import to_rgb
 
-    n = len(points)
-    i, j, strength = _likely_edges(values, n)
-    colors = np.column_stack([np.tile(to_rgb(PROBABILITY_COLOR), (len(i), 1)), 0.8 * np.sqrt(strength)])
-    widths = 0.4 + 4.0 * strength * min(1.0, math.sqrt(100 / n))
-    segments = np.stack([points[i], points[j]], axis=1)
-    ax.add_collection(LineCollection(list(segments), colors=list(colors), linewidths=list(widths), zorder=1))
+    depth = (0.3 + 0.7 * strength)[:, None]
+    widths = (0.8 + 5.2 * strength) * min(1.0, math.sqrt(100 / n))
+    return 1 - depth * (1 - np.array(to_rgb(PROBABILITY_COLOR))), widths
 
 
 def _likely_edges(
     values: ArrayLike | tuple[ArrayLike, ArrayLike], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Edges ``i < j`` and the larger of their two probabilities, where it is at least 2 %."""
+    """Edges ``i < j`` and the largest of their probabilities, where it is at least 2 %."""
     if isinstance(values, tuple):
-        neighbors, probabilities = np.asarray(values[0]), np.asarray(values[1], dtype=np.float64)
-        if neighbors.shape != probabilities.shape or neighbors.ndim != 2 or len(neighbors) != n:
+        cities, probabilities = np.asarray(values[0]), np.asarray(values[1], dtype=np.float64)
+        strength = probabilities.ravel()
+        if probabilities.ndim == 1 and cities.shape == (len(probabilities), 2):
+            i, j = cities.astype(np.int64).T
+        elif cities.shape == probabilities.shape and cities.ndim == 2 and len(cities) == n:
+            i, j = np.repeat(np.arange(n), cities.shape[1]), cities.ravel().astype(np.int64)
+        else:
             raise InputError(
-                f"neighbors {neighbors.shape} and probabilities {probabilities.shape} must both be ({n}, K)"
+                f"neighbors {cities.shape} and probabilities {probabilities.shape} must both be ({n}, K), "
+                "or edges (m, 2) and probabilities (m,)"
             )
-        i = np.repeat(np.arange(n), neighbors.shape[1])
-        j, strength = neighbors.ravel().astype(np.int64), probabilities.ravel()
-        if len(j) and (j.min() < 0 or j.max() >= n):
-            raise InputError(f"neighbors must be cities in 0..{n - 1}, got {j.min()}..{j.max()}")
+        if len(j) and not (cities.min() >= 0 and cities.max() < n):
+            raise InputError(f"edges must be of cities in 0..{n - 1}, got {cities.min()}..{cities.max()}")
     else:
         matrix = np.asarray(values, dtype=np.float64)
         if matrix.shape != (n, n):
@@ -225,9 +316,9 @@ def _likely_edges(
         strength = matrix.ravel()
     if not ((strength >= 0) & (strength <= 1)).all():
         raise InputError("edge_probabilities must lie between 0 and 1")
-    kept = (strength >= 0.02) & (i != j)
+    kept = (strength >= LEAST) & (i != j)
     low, high, strength = np.minimum(i, j)[kept], np.maximum(i, j)[kept], strength[kept]
-    order = np.argsort(-strength, kind="stable")  # of the two directions the more probable comes first
+    order = np.argsort(-strength, kind="stable")  # of several the most probable comes first
     _, first = np.unique(low[order] * n + high[order], return_index=True)
     return low[order][first], high[order][first], strength[order][first]
 
@@ -241,7 +332,8 @@ def plot_progress(
 ) -> Figure:
     """Draw how the best tour got shorter over time, in percent above the best length known, else the last.
 
-    ``end`` is when the search ended, in seconds; by default at its last improvement.
+    ``end`` is when the search ended, in seconds; by default at its last improvement. Where nothing was
+    shorter than the first tour, the picture says so.
     """
     if path is not None:
         _extension(path)
@@ -254,8 +346,10 @@ def plot_progress(
     percent = np.atleast_1d(gap(lengths, reference))
     last = max(seconds[-1], seconds[-1] if end is None else end)
     times, values = np.append(seconds, last), np.append(percent, percent[-1])
-    ax.step(times, values, where="post", color=TOUR_COLOR, linewidth=1.6, clip_on=False)
-    ax.plot(seconds[:1], percent[:1], "o", color=TOUR_COLOR, markersize=4, clip_on=False)  # the first tour
+    ax.step(times, values, where="post", color=TOUR_COLOR, linewidth=1.6, clip_on=False, zorder=3)
+    first: dict[str, Any] = {"color": TOUR_COLOR, "markersize": 5, "clip_on": False, "zorder": 3}
+    ax.plot(seconds[:1], percent[:1], "o", **first)
+    tidy(ax)
     if (percent > 0).sum() > 1:
         # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
         smallest = max(1e-3, float(percent[percent > 0].min()))
@@ -270,11 +364,16 @@ def plot_progress(
     ax.set_xlim(begin, max(last, 1e-3))
     ax.set_xlabel("seconds since the call", fontsize=10)
     ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "best known"), fontsize=10)
-    ax.grid(color="#e5e5e5", linewidth=0.6)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    title = f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}"
     bound = history[-1].lower_bound
+    unit = f" {instance.unit}" if instance.unit else ""
+    title = f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}{unit}"
+    if lengths[-1] == lengths[0]:
+        title = f"{drawn(instance.name)}  ·  length {_number(lengths[0].item())}{unit}"
+        words = _why_flat(instance, lengths[0].item(), bound)
+        ax.text(0.5, 0.55, words, transform=ax.transAxes, ha="center", fontsize=10, color=GRAY)
+    else:
+        around: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": GRAY}
+        ax.annotate("first tour", (seconds[0], percent[0]), (5, -13), **around)
     if instance.optimum is None and bound is not None and lengths[-1] > 0:
         title += f"  ·  {proven(lengths[-1].item(), bound)}"
     ax.set_title(title, fontsize=11, color="#222222")
@@ -283,10 +382,19 @@ def plot_progress(
     return figure
 
 
-def drawn(text: str) -> str:
+def _why_flat(instance: Instance, length: float, bound: float | None) -> str:
+    """Why the first tour was the last."""
+    if instance.optimum is not None and length <= instance.optimum:
+        return "nothing to improve: the first tour is as short as the best known"
+    if bound is not None and length > 0 and proven(length, bound) == OPTIMAL:
+        return "nothing to improve: the first tour is proven optimal"
+    return "the search found no tour shorter than the first"
+
+
+def drawn(text: str, longest: int = LONGEST_NAME) -> str:
     """Text from a file as part of a title: no character that no font has, no formula, not too long."""
     text = visible(text)
-    return (text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}...").replace("$", r"\$")
+    return (text if len(text) <= longest else f"{text[:longest]}...").replace("$", r"\$")
 
 
 def _title(

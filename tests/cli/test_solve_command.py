@@ -264,3 +264,11 @@ def test_the_order_of_a_long_tour_is_shortened(folder: Path, monkeypatch: pytest
     shown = re.findall(r"(?:^|, )(\d+)(?=,|$)", order)
     assert len(shown) + left_out == 200
     assert len(shown) < 60
+
+
+def test_no_picture_of_a_search_that_is_not_made(folder: Path) -> None:
+    refused = run("cities20.csv", "--no-improve", "--plot-progress", "search.png", folder=folder, status=1)
+    assert "--plot-progress draws the search, and --no-improve makes none" in refused.stderr
+    told = run("cities20.csv", "--max-seconds", "0", "--plot-progress", "search.png", folder=folder)
+    assert "no search was made, so search.png is not written" in told.stderr
+    assert not (folder / "search.png").exists()

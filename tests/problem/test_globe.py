@@ -164,3 +164,18 @@ def test_degrees_out_of_range_are_refused(place: list[float]) -> None:
 def test_tsplib_has_no_such_rule() -> None:
     with pytest.raises(InputError, match=r"no rule for unrounded great-circle lengths: .* \.csv"):
         format_tsp(Instance([[0, 0], [1, 1]], rule=RULE))
+
+
+@pytest.mark.parametrize(
+    "places", [[[40.0, 10.0], [50.0, -5.0]], [[0.0, 179.0], [3.0, -178.0]], [[80.0, 5.0], [85.0, 90.0]]]
+)
+def test_a_map_goes_on_beyond_its_places(places: list[list[float]]) -> None:
+    """What lies where a place lies is drawn there, and what lies beside it beside it."""
+    own = np.array(places)
+    drawn = project(own)
+    np.testing.assert_allclose(project(own, own), drawn, atol=1e-9)
+    np.testing.assert_allclose(project(own[:1] + np.array([0.0, 360.0]), own), drawn[:1], atol=1e-6)
+    beside = project(own + 0.01, own)
+    assert np.hypot(*(beside - drawn).T).max() < 2.0
+    with_others = project(np.concatenate([own, own + 1.0]), own)
+    np.testing.assert_allclose(with_others[: len(own)], drawn, atol=1e-9)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from georoutenet.plot import save
 from research.report.efficiency import Measurement
@@ -42,7 +45,23 @@ def cell(set_name: str, gap: float, **other: object) -> Cell:
 
 def measurement(**other: object) -> Measurement:
     given = Measurement(
-        *("val50", "GeoRouteNet-MCS", "mine", "Greedy", 4, 0.5, 0.4, 0.6, 0.1, 2.0, 1.0, 0.5, 0.5, 2.0, 128),
+        *(
+            "val50",
+            "GeoRouteNet-MCS",
+            "georoutenet",
+            "Greedy",
+            4,
+            0.5,
+            0.4,
+            0.6,
+            0.1,
+            2.0,
+            1.0,
+            0.5,
+            0.5,
+            2.0,
+            128,
+        ),
         *("float32", 10, math.nan, "an abacus", 1, "", "2026-01-01"),
     )
     return replace(given, **other)  # type: ignore[arg-type]
@@ -136,6 +155,20 @@ def test_the_grid_has_every_set_and_shows_what_is_missing(tmp_path: object) -> N
     drawable(figure, tmp_path)
 
 
+def test_small_gaps_differ_in_color_and_all_grids_share_a_scale() -> None:
+    gaps = {"test20": 0.05, "test50": 0.5, "test100": 1.0, "test200": 2.0, "test500": 4.0}
+    cells = [cell(name, gap) for name, gap in gaps.items()]
+    light = lightness(plot_grid(cells).axes[0])
+    assert all(a - b > 0.05 for a, b in itertools.pairwise(light))
+    assert lightness(plot_grid([*cells, cell("test1000", 30.0)]).axes[0])[:5] == light
+
+
+def lightness(ax: Axes) -> list[float]:
+    """Of the measured cells, as somebody sees them who sees no colors."""
+    inks = [patch.get_facecolor() for patch in ax.patches if not patch.get_hatch()]
+    return [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in inks]
+
+
 def test_sizes_have_a_line_for_each_measured_decoder(tmp_path: object) -> None:
     cells = [
         cell("test50", 1.0),
@@ -159,32 +192,51 @@ def test_time_has_a_panel_for_each_set(tmp_path: object) -> None:
     solver = {"weights": "", "method": "LKH-3", "decoder": ""}
     measured = [
         measurement(),
-        measurement(decoder="Beam-5", gap=-1e-9, cpu_seconds=8.0),
+        measurement(decoder="Beam-5", gap=-1e-9, cpu_seconds=800.0),
         measurement(**solver, gap=0.0, cpu_seconds=4.0),
         measurement(set="tsplib27", gap=3.0, instances=27, cpu_seconds=27.0),
         measurement(set="tsplib27", gap=math.nan, decoder="Beam-5"),
     ]
     figure = plot_time(measured)
     first, second = figure.axes
-    assert points(first) == {(0.5, 0.5), (2.0, 0.0), (1.0, 0.0)}
-    assert points(second) == {(1.0, 3.0)}
-    assert (first.get_title(), second.get_title()) == ("val50, first 4", "tsplib27, first 4 or 27")
+    assert marks(first) == pytest.approx(np.array([(0.5, 0.5), (200.0, 0.0), (1.0, 0.0)]), rel=0.01, abs=1e-3)
+    assert marks(second) == pytest.approx(np.array([(1.0, 3.0)]), rel=0.01)
+    assert (first.get_title(), second.get_title()) == ("val50, first 4", "tsplib27, first 27")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["mine on an abacus", "Greedy", "Beam-5", "LKH-3"]
+    assert labels == ["georoutenet on an abacus", "Greedy", "Beam-5", "LKH-3"]
     drawable(figure, tmp_path)
     ticks = [first.xaxis.get_major_formatter()(value) for value in (1e-5, 1e-4, 0.001, 0.1, 1.0, 10.0)]
     assert ticks == ["10 µs", "100 µs", "1 ms", "100 ms", "1 s", "10 s"]
 
 
-def test_time_leaves_out_recipes_of_the_paper_where_there_are_others() -> None:
-    papers = [measurement(weights="paper-nar4tsp-pg", gap=7.0), measurement(method="LKH-3", weights="")]
-    for measured, first in ((papers, "paper-nar4tsp-pg"), ([*papers, measurement()], "mine")):
-        labels = [text.get_text() for text in plot_time(measured).legends[0].get_texts()]
-        assert [label for label in labels if " on " in label] == [f"{first} on an abacus"]
+def marks(ax: Axes) -> NDArray[np.float64]:
+    """Where the marks are, in the order of the measurements."""
+    return np.array([line.get_xydata()[0] for line in ax.lines if len(line.get_xdata()) == 1])  # type: ignore
+
+
+def test_marks_of_time_do_not_lie_on_one_another() -> None:
+    """Of twelve in one place four at the bottom: apart, not below zero, lines to where they belong."""
+    measured = [measurement(decoder=f"Beam-{k}", gap=0.5 if k < 8 else 0.0) for k in range(12)]
+    figure = plot_time(measured)
+    (ax,) = figure.axes
+    dots = ax.transData.transform(marks(ax)) / figure.dpi * 72  # in points
+    distances = np.hypot(*(dots[:, None] - dots).transpose(2, 0, 1))
+    assert distances[~np.eye(12, dtype=bool)].min() >= 7.0  # a mark is as wide
+    assert marks(ax)[:, 1].min() > -1e-9
+    ends = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) == 2]  # type: ignore[arg-type]
+    assert [tuple(end[0]) for end in ends] == [(0.5, each.gap) for each in measured]
+    np.testing.assert_array_equal([end[1] for end in ends], marks(ax))
+
+
+def test_time_shows_packaged_weights_and_solvers_alone() -> None:
+    others = [measurement(weights="paper-nar4tsp-pg", gap=7.0), measurement(weights="georoutenet-stage-2")]
+    labels = [text.get_text() for text in plot_time([*others, measurement()]).legends[0].get_texts()]
+    assert [label for label in labels if " on " in label] == ["georoutenet on an abacus"]
+    assert figure_names([], others) == {}
 
 
 def test_which_pictures_there_are() -> None:
-    assert list(figure_names([], [])) == ["results-interaction"]
+    assert figure_names([], []) == {}
     cells = [cell(name, 1.0, weights="other") for name in ("val50", "test50", "test100", "ring50")]
     cells += [cell(name, 1.0) for name in ("test20", "test50", "test100", "ring50")]
     names = figure_names(cells, [measurement()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,10 @@ from georoutenet.clock import OutOfTime
 from georoutenet.decode import RECOMMENDED, Decoding, decode_views
 from georoutenet.errors import InputError
 from georoutenet.policy.weights import load_policy
+from georoutenet.problem.instance import Instance
 from georoutenet.search.path import Ends
 from georoutenet.solver import network as neural
-from georoutenet.solver.edges import LIKELY, likely_edges
+from georoutenet.solver.edges import LIKELY, count_edges, likely_edges
 from georoutenet.solver.options import SolveOptions
 
 
@@ -29,6 +32,50 @@ def test_too_large_a_request_says_what_would_fit() -> None:
     width = int(str(caught.value).split("about ")[-1].split(" would")[0].replace(",", ""))
     neural.check_memory(100, choose(100, beam_width=int(0.99 * width)), "cpu", available=10**9)
     neural.check_memory(100_000, choose(100_000, decoder="greedy"), "cpu", available=2**31)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_edges_are_counted(n: int, closed: bool) -> None:
+    tours = np.stack([np.random.default_rng(k).permutation(n) for k in range(5)])
+    expected: Counter[tuple[int, int]] = Counter()
+    for tour in tours.tolist():
+        way = [*tour, tour[0]] if closed else tour
+        expected.update({(min(a, b), max(a, b)) for a, b in pairwise(way)})  # two cities have one edge
+    edges, shares = count_edges(tours, closed=closed)
+    assert {tuple(edge): share for edge, share in zip(edges.tolist(), shares.tolist(), strict=True)} == {
+        edge: count / 5 for edge, count in expected.items()
+    }
+    assert (np.diff(shares) <= 0).all()
+
+
+def test_marginals_support_the_tour_more_than_the_next_city_does() -> None:
+    instance = Instance(np.random.default_rng(4).random((60, 2)))
+    result = grn.solve(instance, first="network", decoder="greedy", stop=grn.MaxIterations(2000))
+    found = neural.edge_marginals(instance, "georoutenet", "cpu")
+    by_city = np.bincount(found.edges.ravel(), np.repeat(found.probabilities, 2))
+    np.testing.assert_allclose(by_city, 2.0)  # every tour comes and leaves
+    assert found.start.sum() == pytest.approx(1.0, abs=1e-4)
+    marginal = np.zeros((60, 60))
+    marginal[tuple(found.edges.T)] = found.probabilities
+    assert result.edges is not None
+    following = np.zeros((60, 60))
+    np.put_along_axis(following, result.edges.neighbors.astype(np.int64), result.edges.probabilities, axis=1)
+    tour, then = result.tour, np.roll(result.tour, -1)
+    supported = (marginal + marginal.T)[tour, then].mean()
+    next_alone = np.maximum(following, following.T)[tour, then].mean()
+    assert supported > 0.7 > 0.6 > next_alone
+
+
+def test_marginals_of_a_path_are_of_paths() -> None:
+    instance, ends = (
+        Instance(np.random.default_rng(4).random((12, 2))),
+        Ends(12, start=3, end=5, closed=False),
+    )
+    found = neural.edge_marginals(instance, "georoutenet-50", "cpu", ends)
+    by_city = np.bincount(found.edges.ravel(), np.repeat(found.probabilities, 2))
+    np.testing.assert_allclose(by_city, np.where(np.isin(np.arange(12), [3, 5]), 1.0, 2.0))
+    assert neural.edge_marginals(Instance([[0, 0]]), "georoutenet", "cpu").edges.shape == (0, 2)
 
 
 def test_likely_edges_are_softmax_of_the_scores() -> None:

@@ -237,17 +237,23 @@ def test_probabilities_are_asked_for_when_a_picture_needs_them(n: int) -> None:
     instance = random_instance(n, 1)
     unasked = grn.solve(instance, initial_tour=np.arange(n), stop=grn.MaxIterations(0))
     assert unasked.edges is None
-    drawn = unasked.plot(probabilities=True).axes[0].collections
-    assert len(drawn) == (0 if n == 1 else 1)
+    (drawn,) = unasked.plot(probabilities=True).axes[0].collections
+    assert (len(drawn.get_segments()) == 0) == (n == 1)
     if n == 30:
         asked = grn.solve(instance, stop=grn.MaxIterations(0), decoder="greedy")
         assert asked.edges is not None
-        segments = asked.plot(probabilities=True).axes[0].collections[0].get_segments()
-        np.testing.assert_array_equal(drawn[0].get_segments(), segments)
+        (again,) = asked.plot(probabilities=True).axes[0].collections
+        np.testing.assert_array_equal(drawn.get_segments(), again.get_segments())
     bare = replace(unasked, score=None)
-    if n > 1:
-        with pytest.raises(InputError, match="no edge probabilities to draw"):
-            bare.plot(probabilities=True)
+    with pytest.raises(InputError, match="no edge probabilities: the result names no network"):
+        bare.plot(probabilities=True)
+
+
+def test_no_picture_of_a_search_that_was_not_made(tmp_path: Path) -> None:
+    for result in (grn.solve(random_instance(20), improve=False), grn.solve(random_instance(3))):
+        with pytest.raises(InputError, match="no progress to draw: no search was made"):
+            result.plot_progress(tmp_path / "search.png")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_paths_files_and_progress(tmp_path: Path) -> None:

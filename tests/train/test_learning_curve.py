@@ -51,8 +51,9 @@ def test_stages_follow_one_another(tmp_path: Path) -> None:
     one = read_curve(write(tmp_path / "one.csv", ["10,100,1,5.0,", "20,200,2,4.0,4.5"]))
     two = read_curve(write(tmp_path / "two.csv", ["10,50,4,3.5,3.6"]))
     both = one.then(two)
-    assert both.name == "one, two"
+    assert both.name == "one to two"
     assert both.at == {"instances": [100, 200, 250], "seconds": [1, 2, 6], "step": [10, 20, 30]}
+    assert both.then(two).name == "one to two"
     assert both.training == [5.0, 4.0, 3.5]
     assert [both.validation[1], both.validation[2]] == [4.5, 3.6]
 
@@ -67,8 +68,12 @@ def test_what_is_drawn(tmp_path: Path) -> None:
     assert drawn[1] == ([2.0], [7.0])
     assert drawn[2][1] == [6.5, 6.5]
     assert ax.get_ylim()[0] < 6.5
-    (empty,) = plot_curves([Curve("b", curve.at, [9.0, 8.0], [math.nan, math.nan])]).axes
-    assert "not validated yet" in empty.get_legend().get_texts()[0].get_text()
+    unknown = Curve("b", curve.at, [9.0, 8.0], [math.nan, math.nan])
+    figure = plot_curves([unknown])
+    assert figure.legends[0].get_texts()[0].get_text() == "b: its batches, not validated yet"
+    assert list(figure.axes[0].lines[0].get_ydata()) == [9.0, 8.0]  # not an empty picture
+    with pytest.raises(InputError, match="nothing to draw: no run has a length yet"):
+        plot_curves([Curve("c", curve.at, [math.nan] * 2, [math.nan] * 2)])
 
 
 def test_the_command(tmp_path: Path) -> None:

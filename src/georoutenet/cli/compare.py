@@ -115,19 +115,21 @@ def _draw(result: Paired, titles: list[str], set_name: str, path: Path) -> None:
     """Gap against gap, and how the differences are spread."""
     from matplotlib.figure import Figure
 
-    from georoutenet.plot import drawn, save
+    from georoutenet.plot import COLORS, GRAY, drawn, save, tidy
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     figure.suptitle(drawn(set_name))
     scatter, spread = figure.subplots(1, 2)
     top = max(result.gaps_a.max(), result.gaps_b.max(), 1e-9)
-    scatter.plot([0, top], [0, top], color="gray", linewidth=0.8)
-    scatter.plot(result.gaps_a, result.gaps_b, ".", markersize=3, alpha=0.5)
+    scatter.plot([0, top], [0, top], color=GRAY, linewidth=0.8)
+    scatter.plot(result.gaps_a, result.gaps_b, ".", color=COLORS[0], markersize=3, alpha=0.5)
     labels = [f"gap of {letter}: {drawn(title)} (%)" for letter, title in zip("AB", titles, strict=True)]
     scatter.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
-    spread.hist(result.differences, bins=min(60, max(5, len(result.differences) // 4)))
-    spread.axvline(0, color="gray", linewidth=0.8)
-    spread.axvspan(result.mean.low, result.mean.high, color="tab:orange", alpha=0.4, label="mean, 95 %")
+    spread.hist(result.differences, bins=min(60, max(5, len(result.differences) // 4)), color=COLORS[0])
+    spread.axvline(0, color=GRAY, linewidth=0.8)
+    spread.axvspan(result.mean.low, result.mean.high, color=COLORS[1], alpha=0.4, label="mean, 95 %")
     spread.set(xlabel="B - A (points)", ylabel="instances")
     spread.legend()
+    for ax in (scatter, spread):
+        tidy(ax)
     save(figure, path)

@@ -87,6 +87,8 @@ def solve(
     _check_targets(targets, len(files))
     if probabilities and plot is None:
         raise InputError("--probabilities is about a picture; name one with --plot")
+    if plot_progress is not None and not improve:
+        raise InputError("--plot-progress draws the search, and --no-improve makes none")
     options = SolveOptions(
         weights=weights,
         decoder=decoder,
@@ -303,6 +305,9 @@ def _write(result: Result, targets: dict[str, str | None], probabilities: bool) 
         if option == "--plot":
             result.plot(path, probabilities=probabilities)
         elif option == "--plot-progress":
+            if not result.searched:
+                _note(f"{result.instance.name}: no search was made, so {path} is not written")
+                continue
             result.plot_progress(path)
         else:
             result.save(path)

@@ -18,7 +18,7 @@ from georoutenet.evaluate.settings import settings_of
 from georoutenet.io.datasets import Dataset, dataset
 from georoutenet.io.packaged import find_weights
 from georoutenet.io.tsplib import load_optimal_tour
-from georoutenet.plot import drawn, plot_tour, save
+from georoutenet.plot import COLORS, drawn, plot_tour, save
 from georoutenet.policy.weights import digest, load_policy
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, gap, tour_length
@@ -27,8 +27,6 @@ from georoutenet.stop import AnyOf, MaxTime, NoImprovement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-OTHER_EDGE = "#d55e00"
 
 
 def worst_position(results: Results) -> int:
@@ -113,6 +111,7 @@ def draw_worst(
 def _figure(instance: Instance, tours: list[tuple[str, Tour]], best: Tour, reference: float) -> Figure:
     """A panel per tour; edges that the best tour does not have stand out."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     width, height = np.ptp(instance.coordinates, axis=0)
     shape = min(1.6, max(0.4, float(height / width))) if width > 0 else 1.0
@@ -126,7 +125,11 @@ def _figure(instance: Instance, tours: list[tuple[str, Tour]], best: Tour, refer
             title = f"{drawn(instance.name)}, {instance.n:,} cities\n{words}"
         plot_tour(instance, tour, ax=ax, title=title)
         for a, b in _edges(tour) - own:
-            ax.plot(*instance.coordinates[[a, b]].T, color=OTHER_EDGE, linewidth=thick, zorder=2.5)
+            ax.plot(*instance.coordinates[[a, b]].T, color=COLORS[1], linewidth=thick, zorder=2.5)
+    other = Line2D(
+        [], [], color=COLORS[1], linewidth=thick, label=f"edges that the {words} tour does not have"
+    )
+    figure.legend(handles=[other], loc="outside lower center", fontsize=9, frameon=False)
     return figure
 
 

@@ -37,17 +37,18 @@ def on_sphere(latlon: Float) -> Float:
     return np.stack([ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)], axis=1)
 
 
-def stereographic(latlon: Float) -> Float:
+def stereographic(latlon: Float, about: Float | None = None) -> Float:
     """Points ``(n, 2)`` of the plane from which great circles are measured without sines and cosines.
 
     The haversine of two places ``p`` and ``q`` is ``|p - q|^2 / ((1 + |p|^2) (1 + |q|^2))``, exactly. The map
-    is seen from opposite the middle of the places, x east and y north of it, so it has no border; only that
-    one point has no image, and a point next to it stands for it.
+    is seen from opposite the middle of the places (or of those ``about``), x east and y north of it, so it
+    has no border; only that one point has no image, and a point next to it stands for it.
     """
     points = on_sphere(latlon)
-    middle = points.sum(axis=0)
+    around = points if about is None else on_sphere(about)
+    middle = around.sum(axis=0)
     length = float(np.linalg.norm(middle))
-    middle = middle / length if length > 1e-9 * len(points) else points[0]
+    middle = middle / length if length > 1e-9 * len(around) else around[0]
     east = np.array([-middle[1], middle[0], 0.0]) if abs(middle[2]) < 1 - 1e-9 else np.array([0.0, 1.0, 0.0])
     east -= middle * (east @ middle)
     east /= np.linalg.norm(east)
@@ -58,22 +59,23 @@ def stereographic(latlon: Float) -> Float:
     return factor[:, None] * np.where(squares[:, None] > 1e-40, sideways, 1e-20)
 
 
-def project(latlon: Float) -> Float:
+def project(latlon: Float, about: Float | None = None) -> Float:
     """Equirectangular map about the mean latitude; x east, y north, in km. The network and pictures use it.
 
     Longitudes are cut at their widest gap, so cities on both sides of the antimeridian stay together. Places
     around a pole, where such a map is torn, are seen stereographically. Lengths are not measured on either:
-    far from the middle they are stretched.
+    far from the middle they are stretched. With ``about`` it is the map of those places, which others go on.
     """
-    if np.abs(latlon[:, 0]).max() > POLAR:
-        around = stereographic(latlon)
-        if np.square(around).sum(axis=1).max() < WIDE:
-            return 2 * EARTH_RADIUS_KM * around
-    latitude, longitude = np.radians(latlon[:, 0]), _unwrapped(np.radians(latlon[:, 1]))
-    middle = latitude.mean()
+    places = latlon if about is None else about
+    if np.abs(places[:, 0]).max() > POLAR and np.square(stereographic(places)).sum(axis=1).max() < WIDE:
+        return 2 * EARTH_RADIUS_KM * stereographic(latlon, about)
+    middle, longitude = np.radians(places[:, 0]).mean(), _unwrapped(np.radians(places[:, 1]))
     center = (longitude.min() + longitude.max()) / 2
+    if about is not None:
+        longitude = np.radians(latlon[:, 1])
+        longitude = longitude - 2 * np.pi * np.round((longitude - center) / (2 * np.pi))
     x = EARTH_RADIUS_KM * np.cos(middle) * (longitude - center)
-    return np.column_stack([x, EARTH_RADIUS_KM * (latitude - middle)])
+    return np.column_stack([x, EARTH_RADIUS_KM * (np.radians(latlon[:, 0]) - middle)])
 
 
 def _unwrapped(longitude: Float) -> Float:

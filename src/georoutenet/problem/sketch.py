@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 LARGEST = 20_000
 """Cities at most; the picture stays in the notebook's file."""
+TOUR_COLOR, CITY_COLOR = "#0072b2", "#222222"
 _SIDE, _MARGIN = 360.0, 6.0
 
 
@@ -33,11 +34,11 @@ def sketch(
     # A line of no length with round ends is a dot: one element for all of them.
     dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
     drawn.append(
-        f'<path d="{dots}" stroke="#c8102e" stroke-width="{2 * radius:.1f}" stroke-linecap="round"/>'
+        f'<path d="{dots}" stroke="{CITY_COLOR}" stroke-width="{2 * radius:.1f}" stroke-linecap="round"/>'
     )
     if tour is not None:
         x, y = points[tour[0]]
-        drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{1.8 * radius:.1f}" fill="#c8102e"/>')
+        drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{1.8 * radius:.1f}" fill="{CITY_COLOR}"/>')
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}"'
     # White behind it: a notebook may be dark.
     style = 'style="background:white" fill="none"'
@@ -46,4 +47,4 @@ def sketch(
 
 def _path(points: NDArray[np.float64], tour: NDArray[np.int64], closed: bool) -> str:
     line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points[tour])
-    return f'<path d="M{line}{"Z" if closed else ""}" stroke="#1f4e79" stroke-width="1.2"/>'
+    return f'<path d="M{line}{"Z" if closed else ""}" stroke="{TOUR_COLOR}" stroke-width="1.2"/>'

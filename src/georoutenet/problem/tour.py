@@ -111,11 +111,14 @@ def gap(length: ArrayLike, reference: ArrayLike) -> Any:
     return percent.item() if percent.ndim == 0 else percent
 
 
+OPTIMAL = "proven optimal"
+
+
 def proven(length: float, lower_bound: float) -> str:
     """What a lower bound says of a tour's length, in words; rounded up, so that it is true as written."""
     percent = gap(length, lower_bound)
     if percent < 1e-7:
-        return "proven optimal"
+        return OPTIMAL
     if math.isinf(percent):
         return "no bound above zero"
     return f"at most {math.ceil(1000 * percent) / 1000:.3f} % above optimal"

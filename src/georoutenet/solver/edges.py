@@ -1,4 +1,4 @@
-"""What the network says about edges, kept in results for pictures."""
+"""What the network says about edges."""
 
 from __future__ import annotations
 
@@ -23,22 +23,30 @@ class EdgeProbabilities:
     probabilities: NDArray[np.float32]  # (n, K)
     start: NDArray[np.float32]  # (n,) of the first city
 
-    def undirected(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Edges ``(m, 2)``, the smaller city first, and how probable each is; the most probable first.
 
-        That is the sum of both directions, at most 1: a tour leaves a city one way and comes by another, so a
-        network that is sure of a tour gives each of its edges one half in either direction.
-        """
-        n, k = self.neighbors.shape
-        pairs = np.column_stack([np.repeat(np.arange(n), k), self.neighbors.ravel().astype(np.int64)])
-        pairs.sort(axis=1)
-        other = (
-            pairs[:, 0] != pairs[:, 1]
-        )  # where all else has no probability, a city may be its own neighbor
-        keys, index = np.unique((pairs[:, 0] * n + pairs[:, 1])[other], return_inverse=True)
-        sums = np.minimum(np.bincount(index, self.probabilities.ravel()[other].astype(np.float64)), 1.0)
-        order = np.argsort(-sums, kind="stable")
-        return np.column_stack(np.divmod(keys, n))[order], sums[order]
+@dataclass(frozen=True)
+class EdgeMarginals:
+    """How often the network's tours take an edge, whichever way they go along it.
+
+    The sum over the edges of a city is 2, or less by what is not listed: a tour comes by one edge and leaves
+    by another. Of the next city alone a network that is sure of a tour says 1 for one of the two.
+    """
+
+    edges: NDArray[np.int64]  # (m, 2), the smaller city first; the most probable edges first
+    probabilities: NDArray[np.float64]  # (m,)
+    start: NDArray[np.float64]  # (n,) of the first city
+
+
+def count_edges(
+    tours: NDArray[np.int64], *, closed: bool = True
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The edges ``(m, 2)`` of tours ``(M, n)`` and the share of the tours that has each, most first."""
+    count, n = tours.shape
+    ends = np.stack([tours, np.roll(tours, -1, axis=1)], axis=2)
+    ends = np.sort(ends if closed and n > 2 else ends[:, :-1], axis=2).reshape(-1, 2)
+    keys, times = np.unique(ends[:, 0] * n + ends[:, 1], return_counts=True)
+    order = np.argsort(-times, kind="stable")
+    return np.column_stack(np.divmod(keys, n))[order], times[order] / count
 
 
 def likely_edges(scores: Scores, count: int = LIKELY) -> list[EdgeProbabilities]:

@@ -17,7 +17,7 @@ from georoutenet.search.gpu.cycle import RULES, padded
 from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS
 from georoutenet.search.path import Ends
 from georoutenet.solver.batch_gpu import GpuBatches, gpus_for
-from georoutenet.solver.network import score_edges
+from georoutenet.solver.network import edge_marginals
 from georoutenet.solver.options import SolveOptions
 from georoutenet.solver.result import Result
 from georoutenet.solver.stages import NO_ROOM
@@ -109,7 +109,7 @@ def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tu
                     history=history,
                     iterations=int(group.kicks[j]),
                     notes=[] if group.in_time else [NO_ROOM],
-                    score=partial(score_edges, instance, options.weights, options.device),
+                    score=partial(edge_marginals, instance, options.weights, options.device),
                 ),
             )
 

@@ -18,7 +18,9 @@ from georoutenet.device import choose_device, memory_available
 from georoutenet.errors import InputError
 from georoutenet.io.packaged import find_weights
 from georoutenet.problem.instance import Instance
-from georoutenet.solver.edges import EdgeProbabilities, likely_edges
+from georoutenet.search.path import Ends
+from georoutenet.solver.compiling import compiling
+from georoutenet.solver.edges import EdgeMarginals, EdgeProbabilities, count_edges, likely_edges
 from georoutenet.solver.options import SolveOptions
 from georoutenet.unbroken import import_whole
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
     from georoutenet.model.scores import Scores
     from georoutenet.policy.policy import Policy
-    from georoutenet.search.path import Ends
-
 DENSE = 300
 """Up to this many cities every pair is scored and the default decoder is a beam; above, candidate lists."""
 CANDIDATES = 16
@@ -49,6 +49,11 @@ several times slower when one is not: they wait for each other a few hundred tim
 SECONDS = {"call": 0.01, "pair": 5.5e-6, "city": 2.5e-4, "beams": 2.5e-4}
 """What scoring and decoding one view takes on a CPU core: for each call, and for each pair of dense scores or
 each city of sparse ones, more with beams. Measured from 20 to 3,000 cities; a GPU is faster."""
+DRAWN = 100
+"""Tours that are drawn in each view for the marginals of the edges."""
+MOST_VIEWS_DRAWN = 8
+PATIENCE = 2.0
+"""Seconds that a picture may wait for the network, about."""
 
 
 def choose_decoding(n: int, options: SolveOptions, device: str = "cpu") -> Decoding:
@@ -274,17 +279,52 @@ def _threads_for(pairs: int) -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-def score_edges(instance: Instance, weights: str | Path | Policy, device: str) -> EdgeProbabilities:
-    """What the network says about one instance, without decoding."""
-    import torch
+def edge_marginals(
+    instance: Instance,
+    weights: str | Path | Policy,
+    device: str = "auto",
+    ends: Ends | None = None,
+    *,
+    seconds: float = PATIENCE,
+) -> EdgeMarginals:
+    """Which edges the network's own tours take: it draws some in each of a few views of the instance.
 
+    There are as many views, eight at most, as are estimated to be scored in ``seconds`` on a CPU core.
+    """
+    import_whole("georoutenet.decode.views")
+    from georoutenet.decode.views import decode_views
+
+    n = instance.n
+    if n < 2:
+        return EdgeMarginals(np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.ones(n))
     place = str(choose_device(device))
-    decoding = choose_decoding(instance.n, SolveOptions(decoder="greedy"), place)
-    check_memory(instance.n, decoding, place)
+    usual = choose_decoding(n, SolveOptions(decoder="sample"), place)
+    views = max(1, min(MOST_VIEWS_DRAWN, int(seconds / seconds_per_view(n, usual))))
+    decoding = replace(usual, width=DRAWN * views, views=views)
+    check_memory(n, decoding, place)
     policy = load(weights, place) if isinstance(weights, (str, Path)) else weights
-    cities = torch.from_numpy(instance.normalized()).float()[None].to(policy.device)
-    with torch.no_grad():
-        return likely_edges(policy(cities, candidates=decoding.candidates))[0]
+    ends = ends if ends is not None and ends.is_path else Ends(n)  # a round trip may begin anywhere
+    starts = list[NDArray[np.float64]]()
+
+    def score(points: Tensor) -> Scores:
+        scores = _score(policy, points, decoding)
+        starts.extend(scores.start.double().exp().cpu().numpy())
+        return scores
+
+    with compiling(None):
+        tours = decode_views(
+            score,
+            [instance],
+            decoding,
+            start=ends.start,
+            end=ends.end,
+            closed=ends.closed,
+            keep=decoding.width,
+            device=place,
+            batch=views_per_call(n, decoding, place),
+        ).tours[0]
+    edges, probabilities = count_edges(tours.cpu().numpy(), closed=ends.closed)
+    return EdgeMarginals(edges, probabilities, np.mean(starts, axis=0))
 
 
 def _gib(size: float) -> str:

@@ -18,12 +18,13 @@ from georoutenet.io.frame import to_frame
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.sketch import sketch
 from georoutenet.problem.tour import Tour, gap
-from georoutenet.solver.edges import EdgeProbabilities
+from georoutenet.solver.edges import EdgeMarginals, EdgeProbabilities
 from georoutenet.stop import Progress
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
 PathLike = str | os.PathLike[str]
 
@@ -58,9 +59,9 @@ class Result:
     10,000 cities and, where time is short, above 5,000. ``georoutenet.search.ascent.lower_bound`` finds one
     up to 20,000 cities."""
     edges: EdgeProbabilities | None = field(default=None, repr=False)
-    """What the network said, where it was asked."""
-    score: Callable[[], EdgeProbabilities] | None = field(default=None, repr=False, compare=False)
-    """Asks the network, where it was not asked."""
+    """What the network said of the next city, where it was asked for the tour."""
+    score: Callable[[], EdgeMarginals] | None = field(default=None, repr=False, compare=False)
+    """Asks the network which edges its tours take."""
 
     def __repr__(self) -> str:
         unit = f" {self.instance.unit}" if self.instance.unit else ""
@@ -93,23 +94,36 @@ class Result:
         return None if self.lower_bound is None else float(gap(self.length, self.lower_bound))
 
     @property
+    def searched(self) -> bool:
+        """Whether a local search was made, however short."""
+        return "improve" in self.timings
+
+    @property
     def initial_length(self) -> float:
         """The length before the local search."""
         return self.history[0].length if self.history else self.length
 
-    def plot(self, path: PathLike | None = None, *, probabilities: bool = False) -> Figure:
-        """Draw the tour, on request with the network's edge probabilities behind it.
+    def edge_marginals(self) -> EdgeMarginals:
+        """How often tours that the network draws take each edge; above 10,000 cities slow."""
+        if self.score is None:
+            raise InputError("there are no edge probabilities: the result names no network")
+        return self.score()
 
-        Notebooks show the figure. A network that was not asked for the tour is asked now, which takes about
-        half a second per 1,000 cities on a CPU.
+    def plot(
+        self,
+        path: PathLike | None = None,
+        *,
+        probabilities: bool = False,
+        outline: ArrayLike | None = None,
+    ) -> Figure:
+        """Draw the tour, on request with the network's edge probabilities behind it, and an outline.
+
+        Notebooks show the figure. The probabilities are those of `edge_marginals`, for which the network is
+        asked now. The ``outline (m, 2)`` is a line in the instance's own coordinates, a coast for example.
         """
         from georoutenet.plot import plot_tour
 
-        edges = self.edges if probabilities else None
-        if probabilities and edges is None and self.instance.n > 1:
-            if self.score is None:
-                raise InputError("there are no edge probabilities to draw: the result names no network")
-            edges = self.score()
+        found = self.edge_marginals() if probabilities else None
         return shown_by_notebooks(
             plot_tour(
                 self.instance,
@@ -117,15 +131,18 @@ class Result:
                 path,
                 closed=self.closed,
                 lower_bound=self.lower_bound,
-                edge_probabilities=None if edges is None else (edges.neighbors, edges.probabilities),
+                edge_probabilities=None if found is None else (found.edges, found.probabilities),
+                outline=outline,
             )
         )
 
     def plot_progress(self, path: PathLike | None = None) -> Figure:
-        """Draw the length of the best tour over time."""
+        """Draw the length of the best tour over time; refused where no search was made."""
         from georoutenet.plot import plot_progress
 
         instance = self.instance.replaced(optimum=self.optimum)
+        if not self.searched:
+            raise InputError("there is no progress to draw: no search was made")
         figure = plot_progress(instance, self.history, path, end=self.timings.get("total"))
         return shown_by_notebooks(figure)
 

@@ -26,9 +26,9 @@ from georoutenet.solver.network import (
     NETWORK,
     check_memory,
     choose_decoding,
+    edge_marginals,
     load,
     neural_tours,
-    score_edges,
     seconds_per_view,
 )
 from georoutenet.solver.options import CPU_NOTE, Report, SolveOptions
@@ -336,7 +336,7 @@ class Group:
             interrupted=interrupted,
             lower_bound=bound,
             edges=None if self.edges is None else self.edges[k],
-            score=partial(score_edges, instance, options.weights, options.device),
+            score=partial(edge_marginals, instance, options.weights, options.device, self.ends),
         )
 
     def _left(self, elapsed: float) -> float:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from georoutenet.errors import InputError
 from georoutenet.io.unpack import read_file, reading
@@ -38,7 +38,7 @@ class Curve:
         """This run and one that went on from it, as one."""
         at = {axis: [*x, *(x[-1] + value for value in later.at[axis])] for axis, x in self.at.items()}
         return Curve(
-            f"{self.name}, {later.name}",
+            f"{self.name.split(' to ')[0]} to {later.name}",
             at,
             [*self.training, *later.training],
             [*self.validation, *later.validation],
@@ -89,26 +89,26 @@ def plot_curves(
     for number, curve in enumerate(curves):
         color = COLORS[number % len(COLORS)]
         x = [value / UNITS[by] for value in curve.at[by]]
-        if training:
-            ax.plot(
-                x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{curve.name}: its batches"
-            )
         known = [(a, b) for a, b in zip(x, curve.validation, strict=True) if not math.isnan(b)]
-        marker = MARKERS[number % len(MARKERS)]
-        label = f"{curve.name}: validation" if known else f"{curve.name}: not validated yet"
-        ax.plot([a for a, _ in known], [b for _, b in known], color=color, marker=marker, label=label)
-        shown += [b for _, b in known]
-        # The beginning is far above the rest: what counts is the later three quarters.
-        shown += curve.training[len(curve.training) // 4 :] if training or not known else []
+        if training or not known:
+            words = "its batches" if known else "its batches, not validated yet"
+            ax.plot(x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{curve.name}: {words}")
+            # The beginning is far above the rest: what counts is the later three quarters.
+            shown += curve.training[len(curve.training) // 4 :]
+        if known:
+            look: dict[str, Any] = {"color": color, "marker": MARKERS[number % len(MARKERS)]}
+            ax.plot([a for a, _ in known], [b for _, b in known], label=f"{curve.name}: validation", **look)
+            shown += [b for _, b in known]
     for line in lines:
         ax.axhline(line, color=GRAY, linestyle="--", linewidth=1.2, label=f"{line:g}")
     finite = [value for value in shown if math.isfinite(value)]
-    if finite:
-        room = 0.05 * (max(finite) - min(finite)) or 0.01
-        ax.set_ylim(min(finite) - room, max(finite) + room)
+    if not finite:
+        raise InputError("there is nothing to draw: no run has a length yet")
+    room = 0.05 * (max(finite) - min(finite)) or 0.01
+    ax.set_ylim(min(finite) - room, max(finite) + room)
     ax.set_xlim(left=0.0)
     tidy(ax)
     ax.set_xlabel(AXES[by])
     ax.set_ylabel("mean greedy length")
-    ax.legend(fontsize=10, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=10, frameon=False)
     return figure

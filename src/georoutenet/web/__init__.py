@@ -13,8 +13,8 @@ the Python functions say of the same input. 429 and 503 have ``Retry-After``.
 - ``POST /api/instance?format=tsp|csv|tsv|txt|json|geojson``, body: the file's content, of any content type.
   Answers with an instance.
 - ``POST /api/scores``, body: an instance and ``weights``. Answers ``{"edges": [[i, j, p], ...], "start":
-  [p, ...]}``: undirected edges, ``i < j``, and how probable the network finds each, the most probable first;
-  and the probability of each city to be the first.
+  [p, ...]}``: undirected edges, ``i < j``, and the share of the network's tours that has each, the largest
+  first; and the probability of each city to be the first.
 - ``POST /api/solve``, body: an instance and options of ``solve`` under the same names. Answers ``{"tour",
   "length", "lower_bound", "gap_bound", "initial_length", "method", "notes", "timings", "interrupted", ...}``.
 - ``POST /api/solve/stream``, the same body. Answers with server-sent events: ``first`` ``{"tour", "length",

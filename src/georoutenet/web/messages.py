@@ -34,6 +34,8 @@ EXPORTS = {
     "gpx": "application/gpx+xml",
     "json": "application/json",
 }
+PATIENCE = 0.3
+"""Seconds that the page waits for the network, about: more views of what is small."""
 LONGEST_NAME = 200
 _one_at_a_time = threading.Lock()
 """Warnings are caught for the whole process."""
@@ -201,13 +203,10 @@ def read_scored(body: bytes, limits: Limits) -> tuple[Instance, str]:
 
 def scores_object(instance: Instance, weights: str, most: int) -> dict[str, Any]:
     """What the network says of the edges, the most probable first, and of the first city."""
-    from georoutenet.solver.network import score_edges
+    from georoutenet.solver.network import edge_marginals
 
-    if instance.n < 2:
-        return {"edges": [], "start": [1.0] * instance.n}
-    found = score_edges(instance, weights, "auto")
-    pairs, probabilities = found.undirected()
-    listed = zip(pairs[:most].tolist(), probabilities[:most].tolist(), strict=True)
+    found = edge_marginals(instance, weights, seconds=PATIENCE)
+    listed = zip(found.edges[:most].tolist(), found.probabilities[:most].tolist(), strict=True)
     return {
         "edges": [[i, j, round(p, 6)] for (i, j), p in listed],
         "start": [round(p, 6) for p in found.start.tolist()],

@@ -124,7 +124,7 @@ export class Dock {
 		}
 		for (const probability of hasScores && shows.edges ? [0.1, 0.5, 1] : []) {
 			const look = { stroke: colors.probability, "stroke-width": edgeWidth(probability, radius), opacity: edgeOpacity(probability) };
-			entries.push(sample(`${100 * probability} %${probability === 1 ? " probable" : ""}`, look));
+			entries.push(sample(`in ${100 * probability} %${probability === 1 ? " of its tours" : ""}`, look));
 		}
 		if (hasScores && shows.start) entries.push(sample("start", { fill: colors.start, disk: 7, opacity: 0.4 }));
 		byId("legend").replaceChildren(...entries);
