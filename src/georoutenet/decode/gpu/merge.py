@@ -28,8 +28,8 @@ def shared_of(cities: int, warps: int) -> int:
     return 16 * cities + warps * bytes_of(cities)
 
 
-WARPS = {512: 8, CITIES: 4}
-"""Warps in a block, up to so many cities."""
+WARPS = {256: 8, 512: 8, CITIES: 4}
+"""Warps in a block, up to so many cities; the first fits into 99 KiB, what a block may have on most GPUs."""
 MERGE = {
     cities: Kernel("merge.cu", "merge", warps=warps, shared=shared_of(cities, warps))
     for cities, warps in WARPS.items()
