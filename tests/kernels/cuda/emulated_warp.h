@@ -271,7 +271,7 @@ inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 c
 inline float rough_length(float x, float y) { return length(x, y); }
 inline word atomicAdd(word* at, word x) { return (*at += x) - x; }  // threads take turns
 inline double length(double x, double y) { return sqrt(x * x + y * y); }
-inline long long nearest(double x) { return llrint(x); }
+inline long long whole_number(double x) { return llrint(x); }
 inline int __popc(word x) { return __builtin_popcount(x); }
 inline word transpose(word x) {
   unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;

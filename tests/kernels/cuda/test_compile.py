@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
+from georoutenet.decode.gpu import lengths, merge
 from georoutenet.kernels import adam, encoder
 from georoutenet.kernels.cuda.compile import DTYPES, Kernel, parameters, read_source
 from georoutenet.kernels.cuda.part_sums import SUM
@@ -14,8 +17,12 @@ from georoutenet.search.gpu import engine
 def test_every_kernel_is_declared_in_its_source() -> None:
     kernels = [*encoder.kernels(hopper=True), *encoder.kernels(hopper=False), adam.NORM, adam.UPDATE]
     kernels += [engine.LISTS, *engine.ALPHA.values(), *engine.SEARCH.values()]
+    kernels += [*merge.MERGE.values(), lengths.LENGTHS]
     structures = set()
+    helpers = set(re.findall(r"__device__[^;{}()]*?(\w+)\(", read_source("tiles.cuh")))
+    assert {"pack", "length", "whole_number"} <= helpers
     for kernel in kernels:
+        assert kernel.name not in helpers  # of two functions of one name the compiler does not know which
         declared = parameters(kernel)
         assert declared[-1][0] == "int", kernel
         kinds = {kind.removesuffix("*") for kind, _ in declared if kind.endswith("*")}

@@ -34,6 +34,7 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "float2": (torch.float32,),
     "float4": (torch.float32,),
     "double": (torch.float64,),
+    "double2": (torch.float64,),
     "int": (torch.int32, torch.int64),  # of indices the kernels are told whether they are two words
     "long long": (torch.int64,),
     "unsigned char": (torch.bool, torch.uint8),

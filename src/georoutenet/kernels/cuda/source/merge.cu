@@ -34,7 +34,7 @@ struct Merge {
     double d = length(a.x - b.x, a.y - b.y);
     if (rule == 1) d = floor(d + 0.5);
     if (rule == 2) d = ceil(d);
-    return nearest(d * scale);
+    return whole_number(d * scale);
   }
   __device__ Length sum(Length x) const {
     for (int mask = 16; mask; mask /= 2) x += shuffle(x, mask);

@@ -128,7 +128,7 @@ __device__ __forceinline__ float rough_length(float x, float y) {
 __device__ __forceinline__ double length(double x, double y) {
   return __dsqrt_rn(__dadd_rn(__dmul_rn(x, x), __dmul_rn(y, y)));
 }
-__device__ __forceinline__ long long nearest(double x) { return __double2ll_rn(x); }  // ties to even
+__device__ __forceinline__ long long whole_number(double x) { return __double2ll_rn(x); }  // ties to even
 // An 8 x 8 matrix, of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
 __device__ __forceinline__ word transpose(word x) {
   word y;
