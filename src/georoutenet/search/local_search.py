@@ -8,8 +8,8 @@ of as many kicks as there are cities begins with twenty kicks all over the best 
 of its tour that are shorter are taken into the best tour, each for itself (``merge.py``), and the next one
 begins. Kicks alone end in a trap that no single one leads out of.
 
-Tours of more than ``WHOLE`` cities are searched window by window (``windows.py``), where every change that
-makes the tour longer is undone.
+Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``);
+every change that makes such a tour longer is undone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ TABLE = 3_000
 """Cities up to which distances on the globe are tabulated."""
 WHOLE = 10_000
 """Tours up to this size are searched as one, larger ones window by window."""
-KICKS = 1
-"""Kicks per city in each sweep over the windows."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,8 @@ def improve(
     search is compiled: seconds, once per machine. A tour that the lower bound proves to be the shortest ends
     it, and so do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length.
 
-    ``workers`` threads search up to ``WHOLE`` cities side by side (``side_by_side.py``); the result depends
-    on their number.
+    ``workers`` threads search side by side (``side_by_side.py``, ``large.py``); the result depends on their
+    number.
     """
     ends = Ends(instance.n, start=start, end=end, closed=closed)
     given = ends.arrange(instance, check_tour(tour, instance.n))
@@ -149,6 +147,8 @@ class _Run:
         self.history = [Progress(0.0, 0, 0, float(self.initial))]
         self.scale = 1.0
         self.state: Any = None
+        self.whole: Any = None  # the tour where it is searched window by window, and
+        self.order = np.empty(0, dtype=np.int32)  # what its cities are called outside
         self.lower_bound: Any = None
         self.agreed, self.workers = 0, 1
 
@@ -160,8 +160,8 @@ class _Run:
         if lists is None:
             lists = candidate_neighbors(self.instance)
             if self.instance.n <= WHOLE:
-                goes_on = lambda: self._budget().seconds > 0  # noqa: E731
-                more, left = delaunay_edges(self.instance), self._budget().seconds
+                goes_on = lambda: self.budget().seconds > 0  # noqa: E731
+                more, left = delaunay_edges(self.instance), self.budget().seconds
                 ascent = prepare(code, x, y, lists, self.given, more=more, seconds=left, goes_on=goes_on)
                 far = FAR if len(ascent.groups) else 0
                 if not self.ends.is_path:
@@ -171,87 +171,54 @@ class _Run:
         flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
         places = len(x) - special  # the cities at the ends of a path are in no window
-        self.state = state = make_search(rule, x, y, lists, tour, seed)
         if self.instance.n > WHOLE:
-            self._search_windows(state, code, places, 0, seed)
-            state.queue[:] = state.tour
+            from georoutenet.search.large import in_tour_order, search_large
+
+            self.whole, self.order = in_tour_order(x, y, lists, tour, places)
+            self._tell()
+            return search_large(self, self.whole, rule, places, seed)
+        self.state = state = make_search(rule, x, y, lists, tour, seed)
         self._tell()
-        self._descend(state, rule)
-        if self.instance.n <= WHOLE:
-            edge = self._mean_edge()
-            state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
-            state.count[kernels.BRIDGES] = BRIDGES
-            state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
-            state.count[kernels.ENOUGH] = self.agreed
-            state.count[kernels.FAR] = far
-            if self.workers > 1:
-                self._perturb_side_by_side(state, rule, seed)
-            else:
-                self._perturb(state, rule)
+        self.descend(state, rule)
+        edge = self.mean_edge()
+        state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
+        state.count[kernels.BRIDGES] = BRIDGES
+        state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
+        state.count[kernels.ENOUGH] = self.agreed
+        state.count[kernels.FAR] = far
+        if self.workers > 1:
+            self._perturb_side_by_side(state, rule, seed)
         else:
-            sweep = 0
-            while self._goes_on():
-                sweep += 1
-                self._search_windows(state, code, places, sweep, seed)
+            self._perturb(state, rule)
 
-    def _search_windows(self, state: Any, code: int, places: int, sweep: int, seed: int) -> None:
-        """Search every window of one tiling: without kicks in the first sweep, with some in the others."""
-        from georoutenet.search import kernels, windows
-
-        random = np.random.default_rng([seed, sweep])
-        number, spare = np.full(len(state.tour), -1, dtype=np.int32), np.empty_like(state.tour)
-        x, y = state.x, state.y
-        for cities in windows.tiles(x[:places], y[:places], windows.window_size(places), random):
-            if not self._goes_on(sweep):
-                break
-            window = windows.cut_out(state, cities, number)
-            if len(window.cities) < windows.SMALLEST:
-                continue
-            own = window.cities
-            rule = (code, window.bound)
-            part = make_search(rule, x[own], y[own], window.neighbors, window.tour, seed)
-            part.excess[kernels.MARGIN] = MARGIN * self._mean_edge()
-            part.random[0] = state.random[0]
-            try:
-                self._descend(part, rule)
-                if sweep:
-                    self._perturb(part, rule, KICKS * len(own))
-            finally:
-                state.random[0] = part.random[0]
-                windows.put_back(state, window, part.tour, spare)
-
-    def _mean_edge(self) -> float:
+    def mean_edge(self) -> float:
         """In the kernels' lengths."""
         return self.scale * self._progress().length / self.instance.n
 
-    def _goes_on(self, sweep: int = 1) -> bool:
-        left = self._budget()
-        return left.seconds > 0 and (left.iterations > 0 or not sweep)
-
-    def _descend(self, state: Any, rule: Any) -> None:
+    def descend(self, state: Any, rule: Any) -> None:
         """To a local optimum, in slices short enough for the clock."""
         from georoutenet.search import kernels
 
         looks = 100
-        while state.count[kernels.HELD] > 0 and (left := self._budget()).seconds > 0:
+        while state.count[kernels.HELD] > 0 and (left := self.budget()).seconds > 0:
             began = time.perf_counter()
-            self._record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
+            self.record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
             looks = next_slice(looks, time.perf_counter() - began, left.seconds)
 
     def _perturb(self, state: Any, rule: Any, most: float = math.inf) -> None:
         from georoutenet.search import kernels
 
         kicks = 10
-        while most > 0 and (left := self._budget()).seconds > 0 and left.iterations > 0:
+        while most > 0 and (left := self.budget()).seconds > 0 and left.iterations > 0:
             began = time.perf_counter()
             count = int(min(kicks, left.iterations, most))
             gain, last, count = kernels.run(state, rule, count, MANY)
-            self._record(gain / self.scale, count, last)
+            self.record(gain / self.scale, count, last)
             if 0 < state.count[kernels.ENOUGH] <= state.count[kernels.AGREED]:
                 break
             most -= count
             kicks = next_slice(count, time.perf_counter() - began, left.seconds)
-        self._record(kernels.run(state, rule, 0, 0)[0] / self.scale, 0, -1)  # parts of an unfinished walk
+        self.record(kernels.run(state, rule, 0, 0)[0] / self.scale, 0, -1)  # parts of an unfinished walk
 
     def _perturb_side_by_side(self, state: Any, rule: Any, seed: int) -> None:
         from georoutenet.search import kernels
@@ -263,23 +230,23 @@ class _Run:
             own.count[:], own.excess[:] = state.count, state.excess
             own.queued[:] = False
             walkers.append(Walker(own))
-        while (left := self._budget()).seconds > 0 and left.iterations > 0:
+        while (left := self.budget()).seconds > 0 and left.iterations > 0:
             whole = int(min(left.iterations, ROUND * len(walkers)))
             for k, walker in enumerate(walkers):
                 walker.kicks = whole // len(walkers) + (k < whole % len(walkers))
             try:
-                gain, done = play_round(walkers, rule, lambda: self._budget().seconds > 0)
+                gain, done = play_round(walkers, rule, lambda: self.budget().seconds > 0)
             finally:
                 self.state = walkers[0].state
-            self._record(gain / self.scale, done, done - 1 if gain > 0 else -1)
+            self.record(gain / self.scale, done, done - 1 if gain > 0 else -1)
             agreed = sum(int(walker.state.count[kernels.AGREED]) for walker in walkers)
             if 0 < self.agreed <= agreed:
                 break
         for walker in walkers:
             walker.gain = kernels.run(walker.state, rule, 0, 0)[0]
-        self._record(meet(walkers, rule) / self.scale, 0, -1)
+        self.record(meet(walkers, rule) / self.scale, 0, -1)
 
-    def _budget(self) -> Budget:
+    def budget(self) -> Budget:
         progress = self._progress()
         if self.lower_bound is not None and progress.length <= self.lower_bound * PROVEN:
             return Budget(seconds=0.0)  # proven to be the shortest
@@ -294,7 +261,7 @@ class _Run:
             self.lower_bound,
         )
 
-    def _record(self, gain: float, iterations: int, last: int) -> None:
+    def record(self, gain: float, iterations: int, last: int) -> None:
         """Account for a slice of work; ``last`` is its last improving iteration or -1."""
         self.saved += gain
         self.iterations += iterations
@@ -309,8 +276,9 @@ class _Run:
 
     def _best(self) -> tuple[Tour, Any]:
         """A copy of the best tour so far, and its length."""
-        if self.state is not None:
-            found = self.ends.from_cycle(best_tour(self.state).astype(np.int64))
+        if self.state is not None or self.whole is not None:
+            best = best_tour(self.state) if self.whole is None else self.order[self.whole.tour]
+            found = self.ends.from_cycle(best.astype(np.int64))
             length = tour_length(self.instance, found, closed=self.ends.closed)
             if length < self.initial:
                 return found, length
@@ -374,17 +342,11 @@ def compile_kernels(*, path: bool = False, large: bool = False, matrix: bool = F
     neighbors = nearest_neighbors(np.stack([x, y], axis=1), 5)
     if matrix:
         x, y = np.hypot(x - x[:, None], y - y[:, None]), np.empty(0)
-    rules: list[Any] = [distances.EUCLIDEAN] if not path else []
-    if path or large:
-        rules.append((distances.EUCLIDEAN, 6))
-    if not large:
-        prepare(distances.EUCLIDEAN, x, y, neighbors, np.arange(8)).neighbors(3)
-    for rule in rules:
-        state = make_search(rule, x, y, neighbors, np.arange(8), 0)
-        kernels.run(state, rule, 0, 8)
+    rule: Any = (distances.EUCLIDEAN, 6) if path or large else distances.EUCLIDEAN
     if large:
-        from georoutenet.search import windows
+        from georoutenet.search.large import try_out
 
-        cities, number = np.arange(5, dtype=np.int32), np.full(8, -1, dtype=np.int32)
-        window = windows.cut_out(state, cities, number)
-        windows.put_back(state, window, window.tour, np.empty_like(state.tour))
+        try_out(x, y, neighbors)
+    else:
+        prepare(distances.EUCLIDEAN, x, y, neighbors, np.arange(8)).neighbors(3)
+    kernels.run(make_search(rule, x, y, neighbors, np.arange(8), 0), rule, 0, 8)

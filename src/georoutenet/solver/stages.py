@@ -437,7 +437,7 @@ def _numba_import() -> float:
 def load_compiled(ends: Ends, instances: list[Instance], progress: Report | None = None) -> None:
     """The search for instances of these kinds; all kinds up to 10,000 cities where none is given."""
     watch_compiler()
-    import_whole(*(f"georoutenet.search.{name}" for name in ("kernels", "side_by_side", "windows")))
+    import_whole(*(f"georoutenet.search.{name}" for name in ("kernels", "side_by_side", "large")))
     from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
 
     kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False), (False, True)}

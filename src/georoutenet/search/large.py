@@ -1,0 +1,353 @@
+# mypy: disallow-untyped-defs=False
+"""Large tours by one thread or by several: sweeps over windows, each thread in stretches of its own.
+
+What is found in one window changes how the runs of another are joined outside, so two windows of one tour
+cannot be searched at a time. Stretches of the tour can: a stretch keeps its ends, whatever happens within.
+So can two stretches together, joined by fixed edges, beside a third one that lies between them: no matter how
+it is changed, it leads from one to the other. Each sweep begins at another city; every other one gives most
+threads two stretches that lie apart in the tour, so that all places where it passes itself are searched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.jit import njit
+from georoutenet.search import windows
+from georoutenet.search.side_by_side import WAIT
+from georoutenet.search.state import MANY, make_search, next_slice
+from georoutenet.search.windows import Cities, Window
+
+KICKS = 1
+"""Kicks per city in each sweep but the first."""
+SHORTEST = 16
+"""Cities of a stretch, at least: fewer threads take part where there are not so many."""
+
+Look = Callable[[], float]
+"""How many seconds are left, asked between any two slices of work."""
+
+
+def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> None:
+    """Sweep after sweep until ``run``, that of ``local_search``, has no time or kicks left.
+
+    The first is without kicks and ends with all cities at a time, or, where there are several threads, with
+    those of each stretch and then, in this thread, with the cities where stretches meet: that is where greedy
+    edge leaves its long edges.
+    """
+    from georoutenet.search.local_search import MARGIN
+
+    workers = max(1, min(run.workers, places // (2 * SHORTEST)))
+    if not isinstance(rule, tuple):
+        rule = rule, len(whole.tour)
+    for sweep in itertools.count():
+        left, kicks, own = run.budget(), KICKS if sweep else 0, [seed, sweep]
+        if left.seconds <= 0 or (kicks and left.iterations <= 0):
+            break
+        sweepers = [Sweeper(left.iterations, MARGIN * run.mean_edge()) for _ in range(workers)]
+        tally = Tally(run, sweepers)
+        try:
+            if workers == 1:
+                sweepers[0].sweep(whole, rule, places, kicks, own, tally.look)
+            else:
+                if left.iterations < math.inf:
+                    for k, sweeper in enumerate(sweepers):
+                        sweeper.kicks = (int(left.iterations) + k) // workers
+                random = np.random.default_rng(own)
+                stretches = shares(whole.tour, places, workers, pairs=sweep % 2 == 1, random=random)
+                play_sweep(whole, rule, stretches, sweepers, kicks, own, tally.look)
+                if sweep == 0:
+                    sweepers[0].descend(whole, rule, meetings(whole, stretches), seed, tally.look)
+        finally:
+            tally.close()
+
+
+class Tally:
+    """What the threads of a sweep have done, entered into the record as it grows."""
+
+    def __init__(self, run: Any, sweepers: list[Sweeper]) -> None:
+        self.run, self.sweepers = run, sweepers
+        self.gain, self.done = 0.0, 0
+        self.before = run.since_improvement
+
+    def look(self) -> float:
+        """The seconds left; a single thread also learns how many kicks are."""
+        self._enter()
+        left = self.run.budget()
+        if len(self.sweepers) == 1:
+            self.sweepers[0].kicks = left.iterations
+        return float(left.seconds)
+
+    def _enter(self) -> None:
+        gain, done = sum(each.gain for each in self.sweepers), sum(each.done for each in self.sweepers)
+        if gain != self.gain or done != self.done:
+            new, more = gain - self.gain, done - self.done
+            self.gain, self.done = gain, done
+            last = more - 1 - min(self.sweepers[0].idle, more - 1) if new > 0 and more else -1
+            self.run.record(new / self.run.scale, more, last)
+
+    def close(self) -> None:
+        """At the end of a sweep by several threads the record does not depend on which was faster."""
+        self._enter()
+        if len(self.sweepers) > 1:
+            self.run.since_improvement = 0 if self.gain > 0 else self.before + self.done
+
+
+class Whole(NamedTuple):
+    """A tour to be searched window by window; the cities from some number on are in no window."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    neighbors: NDArray[np.int32]
+    tour: Cities
+    position: Cities
+
+
+def in_tour_order(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    neighbors: NDArray[np.int32],
+    tour: NDArray[np.integer],
+    places: int,
+) -> tuple[Whole, Cities]:
+    """The cities numbered along the tour, but for those from ``places`` on, and their former numbers.
+
+    Cities that are near one another are then near in memory too.
+    """
+    order = np.append(tour[tour < places], np.arange(places, len(tour))).astype(np.int32)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    path, position = place[tour], np.empty_like(order)
+    position[path] = np.arange(len(order), dtype=np.int32)
+    return Whole(x[order], y[order], place[neighbors[order]], path, position), order
+
+
+Share = tuple[Whole, Any, list[Cities], int, list[int]]
+"""What a thread is given; see ``Sweeper.sweep_stretches``."""
+
+
+class Sweeper:
+    """What one thread does in a sweep."""
+
+    def __init__(self, kicks: float, margin: float) -> None:
+        self.margin = margin
+        self.kicks = kicks
+        """How many it may still make."""
+        self.gain, self.done, self.idle = 0.0, 0, 0
+        self.found: list[tuple[Window, Cities]] = []
+        self.error: BaseException | None = None
+
+    def sweep(self, whole: Whole, rule: Any, places: int, per_city: int, seed: list[int], look: Look) -> None:
+        """Search every window of one tiling, with so many kicks per city; without kicks also the whole."""
+        from georoutenet.search.distances import FREE
+
+        random = np.random.default_rng(seed)
+        number, spare = np.full(len(whole.tour), -1, dtype=np.int32), np.empty_like(whole.tour)
+        x, y = whole.x[:places], whole.y[:places]
+        for k, cities in enumerate(windows.tiles(x, y, windows.window_size(places), random)):
+            if look() <= 0 or (per_city and self.kicks <= 0):
+                return
+            window = windows.cut_out(whole, cities, number)
+            own = window.cities
+            if len(own) < windows.SMALLEST:
+                continue
+            fixed = (rule[0] & (FREE - 1), window.bound)
+            part = make_search(fixed, whole.x[own], whole.y[own], window.neighbors, window.tour, [*seed, k])
+            try:
+                self._search(part, fixed, per_city * len(own), look)
+            finally:
+                windows.put_back(whole, window, part.tour, spare)
+        if not per_city and look() > 0:
+            self.descend(whole, rule, whole.tour.copy(), seed[0], look)
+
+    def descend(self, whole: Whole, rule: Any, cities: Cities, seed: int, look: Look) -> None:
+        """The whole tour to a local optimum that begins at these cities."""
+        from georoutenet.search import kernels
+
+        part = make_search(rule, whole.x, whole.y, whole.neighbors, whole.tour, seed)
+        part.queued[:] = False
+        part.queued[cities] = True
+        part.queue[: len(cities)] = cities
+        part.count[kernels.HELD] = len(cities)
+        self._search(part._replace(tour=whole.tour, position=whole.position), rule, 0, look)
+
+    def _search(self, part: Any, rule: Any, most: int, look: Look) -> None:
+        """To a local optimum, then so many kicks."""
+        from georoutenet.search import kernels
+
+        part.excess[kernels.MARGIN] = self.margin
+        looks = 100
+        while part.count[kernels.HELD] > 0 and (left := look()) > 0:
+            began = time.perf_counter()
+            self.gain += kernels.run(part, rule, 0, looks)[0]
+            looks = next_slice(looks, time.perf_counter() - began, left)
+        kicks = 10
+        while most > 0 and (left := look()) > 0 and self.kicks > 0:
+            began = time.perf_counter()
+            count = int(min(kicks, most, self.kicks))
+            gain, last, count = kernels.run(part, rule, count, MANY)
+            self.gain += gain
+            self.idle = count - 1 - last if last >= 0 else self.idle + count
+            self.done += count
+            self.kicks -= count
+            most -= count
+            kicks = next_slice(count, time.perf_counter() - began, left)
+
+    def sweep_stretches(
+        self,
+        whole: Whole,
+        rule: Any,
+        stretches: list[Cities],
+        per_city: int,
+        seed: list[int],
+        look: Look,
+    ) -> None:
+        """The same in some of the tour's stretches alone, as ``found``: ``whole`` stays as it is."""
+        from georoutenet.search.distances import FREE
+
+        for k, cities in enumerate(stretches):
+            number = np.full(len(whole.tour), -1, dtype=np.int32)
+            window = windows.cut_out(whole, cities, number)
+            own = window.cities
+            position = np.empty_like(window.tour)
+            position[window.tour] = np.arange(len(own), dtype=np.int32)
+            inner = Whole(whole.x[own], whole.y[own], window.neighbors, window.tour, position)
+            self.found.append((window, inner.tour))
+            fixed = (rule[0] & (FREE - 1), window.bound)
+            self.sweep(inner, fixed, window.bound, per_city, [*seed, k], look)
+
+    def sweep_in_thread(self, halt: threading.Event, given: Share) -> None:
+        try:
+            self.sweep_stretches(*given, lambda: 0.0 if halt.is_set() else math.inf)
+        except BaseException as error:
+            self.error = error
+
+
+def shares(
+    tour: Cities, places: int, workers: int, *, pairs: bool, random: np.random.Generator
+) -> list[list[Cities]]:
+    """For each worker stretches of the tour, about as many cities each; none has a city from ``places`` on.
+
+    With ``pairs`` the stretches are half as long, and most workers take two of them as one, so that no two
+    pairs cross: in between there are whole pairs, or none of their cities.
+    """
+    n, shift = len(tour), 0.0
+    start = int(random.integers(n))
+    if places < n:  # right behind the ends of a path, which lie side by side; other cuts are shifted instead
+        start = 1 + int(np.flatnonzero((tour >= places) & (np.roll(tour, -1) < places))[0])
+        shift = random.uniform(-0.25, 0.25)
+    line = np.roll(tour, -start)[:places]
+    count = workers * (2 if pairs else 1)
+    cuts = ((np.arange(1, count) + shift) / count * places).astype(np.int64)
+    parts = np.split(line, cuts)
+    if not pairs:
+        return [[part] for part in parts]
+    chosen = [(0, workers)]
+    for low, high in ((1, workers - 1), (workers + 1, 2 * workers - 1)):
+        chosen += [(low + k, high - k) for k in range((high - low + 1) // 2)]
+    taken = {part for pair in chosen for part in pair}
+    alone = [part for k, part in enumerate(parts) if k not in taken]
+    return [[np.concatenate([parts[a], parts[b]])] for a, b in chosen] + ([alone] if alone else [])
+
+
+def meetings(whole: Whole, stretches: list[list[Cities]]) -> Cities:
+    """The cities with neighbors in another worker's stretches, in tour order."""
+    share = np.full(len(whole.tour), -1, dtype=np.int16)
+    for k, own in enumerate(stretches):
+        for cities in own:
+            share[cities] = k
+    apart = np.zeros(len(share), dtype=np.bool_)
+    for column in whole.neighbors.T:
+        apart |= share[column] != share
+    return whole.tour[apart[whole.tour]]
+
+
+def play_sweep(
+    whole: Whole,
+    rule: Any,
+    stretches: list[list[Cities]],
+    sweepers: list[Sweeper],
+    per_city: int,
+    seed: list[int],
+    look: Look,
+) -> None:
+    """A sweep by one thread for each sweeper, the first in this one, which alone asks ``look``."""
+    halt = threading.Event()
+    own: list[Share] = [(whole, rule, part, per_city, [*seed, k]) for k, part in enumerate(stretches)]
+    threads = [
+        threading.Thread(target=sweeper.sweep_in_thread, args=(halt, own[k]), daemon=True)
+        for k, sweeper in enumerate(sweepers)
+        if k
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        sweepers[0].sweep_stretches(*own[0], look)
+        while any(thread.is_alive() for thread in threads) and look() > 0:
+            for thread in threads:
+                thread.join(WAIT)
+    finally:
+        halt.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        join_up(whole, [found for sweeper in sweepers for found in sweeper.found])
+    for sweeper in sweepers:
+        if sweeper.error is not None:
+            raise sweeper.error
+
+
+def join_up(whole: Whole, found: list[tuple[Window, Cities]]) -> None:
+    """Give the whole tour the new orders of several windows, none of which changes the ways of another."""
+    n = len(whole.tour)
+    links, share = np.full((n, 2), -1, dtype=np.int32), np.full(n, -1, dtype=np.int32)
+    for k, (window, tour) in enumerate(found):
+        share[window.cities] = k
+        _link(links, window.cities, tour, window.bound)
+    _follow(links, share, whole.tour, whole.position)
+
+
+@njit(nogil=True, level=1)
+def _add(links, a, b):
+    links[a, 0 if links[a, 0] < 0 else 1] = b
+    links[b, 0 if links[b, 0] < 0 else 1] = a
+
+
+@njit(nogil=True, level=1)
+def _link(links, ids, tour, bound):
+    """The edges of a window's tour, without the fixed ones."""
+    for step in range(len(tour)):
+        a, b = tour[step], tour[step + 1 if step + 1 < len(tour) else 0]
+        if min(a, b) < bound or (a - bound) ^ (b - bound) != 1:
+            _add(links, ids[a], ids[b])
+
+
+@njit(nogil=True, level=1)
+def _follow(links, share, tour, position):
+    """Add the tour's edges between cities of different shares and of none; then go around."""
+    n = len(tour)
+    for step in range(n):
+        a, b = tour[step], tour[step + 1 if step + 1 < n else 0]
+        if share[a] != share[b] or share[a] < 0:
+            _add(links, a, b)
+    before, city = -1, tour[0]
+    for step in range(n):
+        tour[step] = city
+        position[city] = step
+        after = links[city, 0] if links[city, 0] != before else links[city, 1]
+        before, city = city, after
+
+
+def try_out(x: NDArray[np.float64], y: NDArray[np.float64], neighbors: NDArray[np.int32]) -> None:
+    """Have all of this compiled, by a sweep of two threads over eight cities."""
+    tour = np.arange(len(x), dtype=np.int32)
+    stretches = [[part] for part in np.split(tour, 2)]
+    whole, sweepers = Whole(x, y, neighbors, tour, tour.copy()), [Sweeper(0, 0.0) for _ in stretches]
+    play_sweep(whole, (0, 8), stretches, sweepers, 0, [0], lambda: 1.0)
