@@ -1,16 +1,18 @@
 """GeoRouteNet: a geometry-aware non-autoregressive neural solver for the Euclidean TSP.
 
 Importing the package is cheap: names are loaded from their modules on first use, and nothing here
-imports torch before it is needed.
+imports torch before it is needed. Not even typing is: until a command has taken Ctrl-C in hand, whatever is
+imported is a moment in which it ends in a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from georoutenet.moved import register
+
+TYPE_CHECKING = False  # type checkers take it for true
 
 # Torch's threads spin while they wait for each other, and on a busy machine the one waited for may not be
 # running: with two threads on two busy cores the network took twenty times as long. A short spin costs
@@ -82,6 +84,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from georoutenet.bulk.api import solve_bulk
     from georoutenet.decode.decoding import Decoding
     from georoutenet.errors import GeoRouteNetError, InputError

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # see the package's first lines
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
 
 MOVED: dict[str, tuple[str, ...]] = {
     "evaluate.datasets": ("io.datasets",),
@@ -33,17 +34,23 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Old names, and where what they held is now."""
 
 
-class Moved(MetaPathFinder, Loader):
-    """Finds the old names after everything else has failed to."""
+class Moved:
+    """Finds and loads the old names after everything else has failed to."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.removeprefix("georoutenet.") not in MOVED or not fullname.startswith("georoutenet."):
             return None
-        return ModuleSpec(fullname, self, is_package=fullname == "georoutenet.improve")
+        is_package = fullname == "georoutenet.improve"
+        return ModuleSpec(fullname, self, is_package=is_package)  # type: ignore[arg-type]  # by shape
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """As usual."""
 
     def exec_module(self, module: ModuleType) -> None:
+        import warnings
+
         places = [f"georoutenet.{name}" for name in MOVED[module.__name__.removeprefix("georoutenet.")]]
         warnings.warn(
             f"{module.__name__} is now {' and '.join(places)}, and will go in 0.3",

@@ -167,3 +167,13 @@ def test_ctrl_c_while_the_command_is_imported(tmp_path: Path, moment: str) -> No
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "stopped\n"
+
+
+def test_ctrl_c_finds_the_command_ready_soon() -> None:
+    """What is imported before it is taken in hand is what Python itself needs, and ``signal``."""
+    source = str(Path(__file__).parents[2] / "src")
+    code = f"import sys; sys.path.insert(0, {source!r}); import georoutenet.cli; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    heavy = {"typing", "re", "pathlib", "tempfile", "contextlib", "importlib.abc", "importlib.resources"}
+    assert not heavy & set(done.stdout.split())

@@ -10,7 +10,8 @@ import torch
 from emulated import emulate
 
 from georoutenet.decode import merge as on_cpu
-from georoutenet.decode.costs import Costs, as_costs
+from georoutenet.decode.costs import RULES, Costs, as_costs
+from georoutenet.decode.gpu import lengths
 from georoutenet.decode.gpu import merge as on_gpu
 from georoutenet.decode.merge import BITS, PASSES, ROUNDS, merge_tours
 from georoutenet.problem.instance import DistanceRule, Instance
@@ -35,6 +36,19 @@ def made(kind: str, n: int, batch: int, rule: DistanceRule, closed: bool) -> Cos
     assert costs is not None
     assert costs.instances is None
     return costs
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("closed", [True, False])
+def test_emulated_lengths_are_those_of_the_cpu(
+    rule: DistanceRule, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(monkeypatch)
+    for n in (2, 3, 31, 32, 33, 34, 65, 200):
+        for kind in KINDS:
+            costs, tours = made(kind, n, 3, rule, closed), found(n, 3, 3, 4)
+            measured = lengths.lengths(costs.coordinates, tours, closed=closed, rule=RULES[rule])
+            assert torch.equal(measured, costs.lengths(tours))
 
 
 def found(n: int, batch: int, count: int, flaws: int, low: int = 0, high: int = 0) -> torch.Tensor:
@@ -105,5 +119,6 @@ def test_a_gpu_merges_as_the_cpu_does(rule: DistanceRule, closed: bool) -> None:
             there = Costs(costs.coordinates.cuda(), None, closed, rule)
             assert on_gpu.merges(there.coordinates.device, n + 1, rule)
             given = tours.cuda()
+            assert torch.equal(there.lengths(given).cpu(), costs.lengths(tours))
             merged = merge_tours(given, there.lengths(given), there, bases=bases, **ends)
             assert torch.equal(merged.cpu(), wanted)

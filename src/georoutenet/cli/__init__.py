@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # see the package's first lines
 if TYPE_CHECKING:
+    from typing import Any
+
     from georoutenet.cli.commands import app as app
 
 
@@ -42,6 +43,8 @@ def begin() -> None:
 
 
 def _stop(*_: object) -> None:
+    from contextlib import suppress
+
     # Not by sys.exit: Python would kill itself where the signal had come in the midst of an eval.
     with suppress(OSError, ValueError):
         sys.stdout.flush()

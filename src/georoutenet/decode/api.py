@@ -95,7 +95,7 @@ def _construct_triton(
     from georoutenet.decode.gpu import rollout as kernels_triton
 
     logits = task.logits
-    if bool((task.end >= 0).any()):
+    if task.keeps_last:
         # A city of probability zero comes last: so the kernel needs to know nothing of fixed ends.
         cities = torch.arange(logits.shape[2], device=logits.device)
         logits = logits.masked_fill((cities == task.end[:, None])[:, None], FLOOR)

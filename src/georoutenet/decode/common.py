@@ -49,6 +49,7 @@ class Task:
     neighbors: Tensor | None = None  # (B, n, K) int64 candidates in ascending order
     pair_logits: PairLogits | None = None
     coordinates: Tensor | None = None  # (B, n, 2) float64, where sparse scores look for the nearest cities
+    keeps_last: bool = True  # whether there may be such a city
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -99,7 +100,7 @@ def prepare(
     device = scores.start.device
     last = _cities(end, "end", batch, n, device)
     first = last if start is None and end is None else _cities(start, "start", batch, n, device)
-    if start is not None and end is not None and n > 1 and bool((first == last).any()):
+    if start is not None and end is not None and n > 1 and _any_equal(start, end):
         raise InputError(f"start and end are the same city {start}; a tour visits each city once")
     if n == 1:
         last = torch.full_like(last, -1)
@@ -130,16 +131,25 @@ def prepare(
             def pairs(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
                 return cold(b, i, j) / temperature
 
-    return Task(log_start.contiguous(), logits.contiguous(), last, neighbors, pairs, points)
+    keeps_last = end is not None and n > 1
+    return Task(log_start.contiguous(), logits.contiguous(), last, neighbors, pairs, points, keeps_last)
+
+
+def _any_equal(start: City, end: City) -> bool:
+    """Whether a start is also the end: asked where they are, a number needs no device."""
+    if isinstance(start, int) and isinstance(end, int):
+        return start == end
+    first, last = torch.as_tensor(start), torch.as_tensor(end)
+    return bool((first.reshape(-1) == last.reshape(-1).to(first.device)).any())
 
 
 def _cities(city: City, name: str, batch: int, n: int, device: torch.device) -> Tensor:
     """One city for each instance as int64 ``(B,)``, -1 where none is fixed."""
     if city is None:
         return torch.full((batch,), -1, dtype=torch.int64, device=device)
-    given = torch.as_tensor(city, device=device)
+    given = torch.as_tensor(city)  # checked where it is: the host has nothing to wait for
     if given.is_floating_point() or given.dtype == torch.bool or given.numel() not in (1, batch):
         raise InputError(f"{name} must be a city number or one for each of {batch} instances, got {city!r}")
     if bool(((given < 0) | (given >= n)).any()):
         raise InputError(f"{name} must be a city from 0 to {n - 1}, got {city!r}")
-    return given.to(torch.int64).reshape(-1).expand(batch).contiguous()
+    return given.to(device, torch.int64).reshape(-1).expand(batch).contiguous()

@@ -66,6 +66,12 @@ class Costs:
         """
         if tours.shape[2] == 1:
             return torch.zeros(tours.shape[:2], dtype=torch.float64, device=tours.device)
+        if tours.device.type == "cuda" and self.instances is None:
+            from georoutenet.decode.gpu import lengths as kernel
+
+            if kernel.compiles(tours.device):
+                points = self.coordinates[first : first + len(tours)]
+                return kernel.lengths(points, tours, closed=self.closed, rule=RULES[self.rule])
         edges = self.edges(tours, first)
         total = edges[:, :, 0].clone()
         for step in range(1, edges.shape[2] if self.closed else edges.shape[2] - 1):

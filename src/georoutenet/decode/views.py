@@ -246,8 +246,8 @@ def _costs(problems: Tensor | ArrayLike | Sequence[Instance], closed: bool, devi
 
 def _selected(city: City, instance: Tensor) -> City:
     """A fixed city for each of the chosen instances."""
-    given = None if city is None else torch.as_tensor(city, device=instance.device).reshape(-1)
-    return given if given is None or len(given) == 1 else given[instance]
+    given = None if city is None else torch.as_tensor(city).reshape(-1)
+    return given if given is None or len(given) == 1 else given.to(instance.device)[instance]
 
 
 def _grouped(decoded: Decoded, count: int) -> Decoded:

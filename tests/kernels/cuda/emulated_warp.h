@@ -256,6 +256,13 @@ inline void load_transposed(word (&x)[4], const void* shared) {
 }
 inline word from_lane(word x, int lane) { return exchange(x)[lane % 32]; }
 inline float from_lane(float x, int lane) { return __uint_as_float(from_lane(__float_as_uint(x), lane)); }
+inline double from_lane(double x, int lane) {
+  word half[2];
+  memcpy(half, &x, 8);
+  for (word& each : half) each = from_lane(each, lane);
+  memcpy(&x, half, 8);
+  return x;
+}
 inline word votes(bool x) {
   const word* given = exchange(x);
   word all = 0;

@@ -1,0 +1,30 @@
+"""Lengths of tours on a GPU: one warp a tour (``kernels/cuda/source/tour_lengths.cu``)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from georoutenet.kernels.cuda.compile import Kernel, compile_all
+
+LENGTHS = Kernel("tour_lengths.cu", "tour_lengths", warps=4, shared=0)
+
+
+@cache
+def compiles(device: torch.device) -> bool:
+    """Whether the kernel can be had; PyTorch measures as well, in more launches."""
+    return not compile_all([LENGTHS], device)
+
+
+def lengths(points: Tensor, tours: Tensor, *, closed: bool, rule: int) -> Tensor:
+    """Float64 ``(B, M)`` of ``tours (B, M, n)`` in ``points (B, n, 2)``, under a rule of ``costs.RULES``."""
+    batch, count, n = tours.shape
+    found = points.new_empty((batch, count))
+    if batch * count:
+        LENGTHS(
+            points.contiguous(), tours.contiguous(), found, batch * count, count, n, n - (not closed), rule,
+            blocks=-(-batch * count // LENGTHS.warps),
+        )  # fmt: skip
+    return found
