@@ -269,6 +269,12 @@ inline word votes(bool x) {
   for (int lane = 0; lane < 32; lane++) all |= given[lane] << lane;
   return all;
 }
+inline word alike(word x) {
+  const word* given = exchange(x);
+  word all = 0;
+  for (int lane = 0; lane < 32; lane++) all |= (word)(given[lane] == x) << lane;
+  return all;
+}
 inline word lowest(word x) {
   const word* given = exchange(x);
   for (int lane = 0; lane < 32; lane++) x = min(x, given[lane]);
@@ -276,7 +282,8 @@ inline word lowest(word x) {
 }
 inline float length(float x, float y) { return sqrtf(x * x + y * y); }  // x86 contracts nothing if not asked to
 inline float rough_length(float x, float y) { return length(x, y); }
-inline word atomicAdd(word* at, word x) { return (*at += x) - x; }  // threads take turns
+inline void atomicAdd(word* at, word x) { *at += x; }  // threads take turns
+inline void atomicOr(word* at, word x) { *at |= x; }
 inline double length(double x, double y) { return sqrt(x * x + y * y); }
 inline long long whole_number(double x) { return llrint(x); }
 inline int __popc(word x) { return __builtin_popcount(x); }

@@ -24,8 +24,8 @@ struct Search : Tour {
 
   __device__ __forceinline__ float distance(int i, int j) const {
     float2 a = place[i], b = place[j];
+    if (PLAIN) return rough_length(a.x - b.x, a.y - b.y);
     float d = length(a.x - b.x, a.y - b.y);
-    if (PLAIN) return d;
     if (rule == 1) d = floorf(d + 0.5f);
     if (rule == 2) d = ceilf(d);
     if (i == free_city || j == free_city) d = 0.0f;
@@ -35,8 +35,7 @@ struct Search : Tour {
   // neighbors 2 j + h of t2, its side s, and neighbor k of t4. Of the first pair j with steps that make the tour shorter the
   // best is taken; if there is none, and it may stay open, the one that leaves the most gain. Kind -1: none.
   __device__ Step find(int t1, int t2, bool forward, float gain, bool may_stay_open) {
-    int side = lane / 8 % 2, second = lane % 8;
-    int after2 = following(t2, true), before2 = following(t2, false);
+    int side = lane / 8 % 2, second = lane % 8, ahead = forward ? 1 : -1, p2 = position[t2];
     float open = tolerance;
     word open34 = 0, open56 = 0;
     ROLLED
@@ -46,24 +45,24 @@ struct Search : Tour {
       word closed34 = 0, closed56 = 0;
       bool in_reach = false;
       if (first < width) {
-        int t3 = near[NEAR * t2 + first];
+        int t3 = near[NEAR * t2 + first], p3 = position[t3];
         float gain1 = gain - distance(t2, t3);
         in_reach = gain1 > tolerance;
-        if (in_reach && t3 != after2 && t3 != before2) {
-          int t4 = following(t3, forward == (side == 1));
+        if (in_reach && !are_beside(p2, p3)) {
+          int p4 = beside(p3, side ? ahead : -ahead), t4 = tour[p4];
           float gain2 = gain1 + distance(t3, t4);
           if (side == 0 && second == 0) {
             float g = gain2 - distance(t4, t1);
             if (g > closed) closed = g, closed34 = t3 | 3 << 12 | t4 << 16, closed56 = t1 | t2 << 16;
           }
-          int t5 = second < width ? near[NEAR * t4 + second] : t3;
+          int t5 = second < width ? near[NEAR * t4 + second] : t3, p5 = position[t5];
           float gain3 = gain2 - distance(t4, t5);
-          if (gain3 > tolerance && t5 != following(t4, true) && t5 != following(t4, false)) {
-            int rank3 = rank(t2, t3, forward), rank5 = rank(t2, t5, forward);
+          if (gain3 > tolerance && !are_beside(p4, p5)) {
+            int rank3 = wrapped(ahead * (p3 - p2)), rank5 = wrapped(ahead * (p5 - p2));
             int kind = side, last = side == 0 ? (t5 == t1 ? -1 : 0) : (rank5 > rank3 ? -1 : t5 == t2 ? 1 : 2);
             ROLLED
             for (; kind <= last; kind++) {
-              int t6 = following(t5, forward == (kind == 0 ? rank5 < rank3 : kind == 1));
+              int t6 = tour[beside(p5, (kind == 0 ? rank5 < rank3 : kind == 1) ? ahead : -ahead)];
               if (kind == 0 && t6 == t4) continue;
               float left = gain3 + distance(t5, t6), g = left - distance(t6, t1);
               word t34 = t3 | kind << 12 | t4 << 16, t56 = t5 | t6 << 16;
@@ -122,8 +121,7 @@ struct Search : Tour {
         int k = lane - 6 * level;
         if (k >= 0 && k < 6) touched = k == 0 ? t1 : k == 1 ? t2 : k == 2 ? s.t3 : k == 3 ? s.t4 : k == 4 ? s.t5 : s.t6;
         if (s.kind >= CLOSED) {
-          ROLLED
-          for (k = 0; k < 6 * (level + 1); k++) push(from_lane((word)touched, k));
+          push(touched, 6 * (level + 1));
           return s.gain;
         }
         t2 = s.t6, gain = s.gain;
@@ -144,11 +142,9 @@ struct Search : Tour {
     int from, to;
     edge(lane == 0 ? 0 : lane == 1 ? s.b : lane == 2 ? s.b + s.c : all, from, to);
     float removed = distance(from, to), total = 0.0f;
-    ROLLED
-    for (int k = 0; k < 8; k++) {
-      if (k < 4) total += from_lane(removed, k);
-      push(from_lane((word)(k < 4 ? from : to), k % 4));
-    }
+    for (int k = 0; k < 4; k++) total += from_lane(removed, k);
+    int its_to = from_lane((word)to, lane % 4);
+    push(lane < 4 ? from : its_to, 8);
     if (total < 0.0f) return 0.0f;
     ROLLED
     for (int k = 0; k < 4; k++) {  // all of them, then each
@@ -254,8 +250,7 @@ struct Search : Tour {
       if (held == 0) {
         bool hopeless = fabsf(gain) <= tolerance || -gain > hope;
         if (waiting == 0 || hopeless) break;
-        ROLLED
-        for (int k = 0; k < waiting; k++) push(from_lane((word)city_waits, k));
+        push(city_waits, waiting);
         waiting = 0, now = depth;
         continue;
       }
@@ -338,7 +333,7 @@ struct Search : Tour {
       else if (begun) keep_best(best);
       if (!begun)
         ROLLED
-        for (int p = 0; p < n; p++) push(tour[p]);
+        for (int p = 0; p < n; p += 32) push(tour[min(p + lane, n - 1)], n - p);
       for (int k = 0; k < (restart ? bridges : begun); k++) {
         Segments segments = restart || draw(LONG_KICK) == 0 ? in_a_row() : nearby();
         if (restart) logged = 0;  // never undone

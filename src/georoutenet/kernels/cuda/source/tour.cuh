@@ -38,12 +38,16 @@ struct Tour {
     if (forward) return tour[p + 1 < n ? p + 1 : 0];
     return tour[p > 0 ? p - 1 : n - 1];
   }
-  // Steps from `origin` to `city` in the direction of travel.
-  __device__ __forceinline__ int rank(int origin, int city, bool forward) const {
-    int steps = position[city] - position[origin];
-    if (!forward) steps = -steps;
-    return steps >= 0 ? steps : steps + n;
+  // Of positions: the one before (-1) or after (1), whether one is beside the other, the steps between them around the cycle.
+  __device__ __forceinline__ int beside(int p, int by) const {
+    p += by;
+    return p == n ? 0 : p < 0 ? n - 1 : p;
   }
+  __device__ __forceinline__ bool are_beside(int p, int q) const {
+    int steps = abs(p - q);
+    return steps == 1 || steps == n - 1;
+  }
+  __device__ __forceinline__ int wrapped(int steps) const { return steps >= 0 ? steps : steps + n; }
   __device__ __forceinline__ int draw(int bound) {  // xorshift64*
     random ^= random >> 12, random ^= random << 25, random ^= random >> 27;
     return (int)(((random * 2685821657736338717ull >> 33) * bound) >> 31);
@@ -54,12 +58,18 @@ struct Tour {
   }
 
   // The queue of cities to look at; `queued` is the complement of the don't-look bits.
-  __device__ void push(int city) {
+  // Those of the first `count` lanes that are not there yet, in their order.
+  __device__ void push(int city, int count) {
     word bit = 1u << city % 32;
-    if (queued[city / 32] & bit) return;
+    bool is_new = lane < count && !(queued[city / 32] & bit);
+    word same = alike(is_new ? city : ~lane), added = votes(is_new && __popc(same & ((1u << lane) - 1)) == 0);
     __syncwarp();  // all have read
-    int slot = head + held++;
-    if (lane == 0) queue[slot < n ? slot : slot - n] = city, queued[city / 32] |= bit;
+    if (added >> lane & 1) {
+      int slot = head + held + __popc(added & ((1u << lane) - 1));
+      queue[slot < n ? slot : slot - n] = city;
+      atomicOr(queued + city / 32, bit);
+    }
+    held += __popc(added);
     __syncwarp();
   }
   __device__ int pop() {

@@ -115,6 +115,8 @@ __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sy
 __device__ __forceinline__ word from_lane(word x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ double from_lane(double x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 __device__ __forceinline__ word votes(bool x) { return __ballot_sync(0xffffffffu, x); }
+// The lanes that have the same.
+__device__ __forceinline__ word alike(word x) { return __match_any_sync(0xffffffffu, x); }
 __device__ __forceinline__ word lowest(word x) { return __reduce_min_sync(0xffffffffu, x); }
 // The length of a vector, rounded after every step, as PyTorch does it one operation at a time.
 __device__ __forceinline__ float length(float x, float y) {
