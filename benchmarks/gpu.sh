@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU and no training: tests, each kernel's benchmark, whole steps.
 #   benchmarks/gpu.sh [FOLDER [PART...]]
-# PART is tests, training-tests, kernels, steps or search (default: all); results are appended to FOLDER/*.csv (default:
+# PART is tests, training-tests, kernels, steps, merge or search (default: all); results are appended to FOLDER/*.csv (default:
 # benchmarks/results). What fails does not stop the rest; the exit status is the number of commands that failed.
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-benchmarks/results}
@@ -21,7 +21,7 @@ gpu_tests() {
 }
 step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
-for part in ${*:-tests training-tests kernels steps search}; do
+for part in ${*:-tests training-tests kernels steps merge search}; do
   case $part in
     tests) gpu_tests 420 tests/kernels tests/model tests/policy tests/decode tests/solver ;;
     training-tests) gpu_tests 420 tests/train ;;
@@ -37,6 +37,7 @@ for part in ${*:-tests training-tests kernels steps search}; do
       step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
       step 180 --set fused=false --case "$large" --case "$small"
       ;;
+    merge) run 120 python3 benchmarks/merge_gpu.py --csv "$(realpath "$out")/merge_gpu.csv" ;;
     search) run 1800 python3 benchmarks/gpu_search.py --csv "$(realpath "$out")/gpu_search.csv" ;;
     *) echo "unknown part $part" >&2; exit 2 ;;
   esac

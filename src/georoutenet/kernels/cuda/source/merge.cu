@@ -1,6 +1,7 @@
 // Partition crossover of many tours, one block an instance, one warp a base: the rules are those of `crossover.py`. Of a tour
 // that is offered only the corners matter, the cities at which the two tours differ: between them the base is walked in one
 // step. Lengths are whole numbers, so that sums are exact in any order.
+// (`search.cu` merges in the room of its neighbor lists, less than this needs.)
 //
 // Control flow is that of the whole warp, and what one lane writes to shared memory the others see after `__syncwarp`.
 #define ROLLED _Pragma("unroll 1")
