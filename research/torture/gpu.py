@@ -13,7 +13,7 @@ import numpy as np
 
 from georoutenet.device import gpu_possible
 from georoutenet.problem.instance import DistanceRule, Instance
-from georoutenet.problem.tour import tour_length
+from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Stop
 from research.torture import Outcome, tally
 
@@ -28,6 +28,7 @@ SIZES = [5, 5, 6, 7, 8, 9, 10, 12, 16, 20, 31, 32, 33, 50, 50, 64, 100, 100, 129
          1000, 1022, 1023, 1024]  # fmt: skip
 INSTANCES, CITIES = 60_000, 3_000_000
 """On a GPU at a time, at most."""
+RULES = (DistanceRule.EUCLIDEAN, DistanceRule.EUC_2D, DistanceRule.CEIL_2D)
 SAME = 1e-12
 """Relative difference of lengths in float64 that were summed in another order."""
 
@@ -76,7 +77,7 @@ def _emulated() -> Iterator[None]:
     import torch
 
     from georoutenet.search.gpu.engine import why_not
-    from georoutenet.solver import batch, batch_gpu
+    from georoutenet.solver import api, batch, batch_gpu, many_gpu
 
     sys.path.append(str(Path(__file__).parents[2] / "tests" / "kernels" / "cuda"))
     emulate = importlib.import_module("emulated").emulate
@@ -86,8 +87,10 @@ def _emulated() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         emulate(patch)
-        patch.setattr(batch, "gpu_possible", lambda _: True)
-        patch.setattr(batch_gpu, "gpus_for", gpus_for)
+        for module in (api, batch):
+            patch.setattr(module, "gpu_possible", lambda _: True)
+        for module in (batch_gpu, many_gpu):
+            patch.setattr(module, "gpus_for", gpus_for)
         patch.setattr(batch_gpu, "walks_to_fill", lambda *_: 2)
         yield
 
@@ -111,7 +114,7 @@ def attack_gpu(source: random.Random, folder: Path) -> Outcome:
             options[end] = source.choice([0, n - 1, source.randrange(n)])
     if not closed and n == 1024 and not {"start", "end"} <= options.keys():
         n = 1023  # a path's free city counts, and with one more the CPU would search
-    rule = source.choice([DistanceRule.EUCLIDEAN] * 3 + [DistanceRule.EUC_2D, DistanceRule.CEIL_2D])
+    rule = source.choice([DistanceRule.EUCLIDEAN, DistanceRule.EUCLIDEAN, *RULES])
     stop = _stop(source, n)
     generator = torch.Generator(device).manual_seed(source.randrange(2**63))
     points = torch.rand((count, n, 2), dtype=torch.float64, device=device, generator=generator)
@@ -136,6 +139,46 @@ def attack_gpu(source: random.Random, folder: Path) -> Outcome:
     assert not bad, "an instance that is none was taken"
     tally[KIND] += count
     _check(points.double(), rule, tours, lengths, options)
+    return "accepted"
+
+
+def attack_gpu_sizes(source: random.Random, folder: Path) -> Outcome:
+    """Thousands of odd instances of many sizes, under two rules, in one call of ``solve_many``."""
+    import torch
+
+    from georoutenet.solver.api import solve_many
+
+    real = torch.cuda.is_available()
+    sizes = [n for n in [1, 2, 3, 4, *SIZES] if n <= (300 if real else 20)]
+    options: dict[str, Any] = {"closed": source.random() < 0.5, "seed": source.randrange(2**64)}
+    if source.random() < 0.3:
+        options["start"] = 0
+    if not options["closed"] and source.random() < 0.3:
+        options["end"] = source.choice([0, 1])
+    rules = [DistanceRule.EUCLIDEAN, source.choice([*RULES, DistanceRule.ATT])]
+    instances = []
+    for n in source.sample(sizes, source.randint(1, min(8, len(sizes)))):
+        count = source.choice([1, 64, 1000]) if real else source.choice([1, 2])
+        generator = torch.Generator().manual_seed(source.randrange(2**63))
+        points = torch.rand((count, n, 2), dtype=torch.float64, generator=generator)
+        points = _shape(points, source) if n > 4 else points
+        rule = source.choice(rules)
+        if rule is not DistanceRule.EUCLIDEAN:
+            points = points.clamp(-(2.0**40), 2.0**40)
+        instances += [Instance(cities, rule=rule) for cities in points.numpy()]
+    source.shuffle(instances)
+    context: AbstractContextManager[None] = nullcontext() if real else _emulated()
+    with context:
+        results = solve_many(instances, device="cuda", stop=_stop(source, max(sizes)), **options)
+    tally[KIND] += len(instances)
+    assert len(results) == len(instances)
+    for instance, result in zip(instances, results, strict=True):
+        order = result.tour
+        assert is_permutation(order, instance.n), "no permutation"
+        assert order[0] == options.get("start", order[0]), "another start"
+        assert order[-1] == options.get("end", order[-1]), "another end"
+        exact = tour_length(instance, order, closed=options["closed"])
+        assert np.isclose(result.length, exact, rtol=SAME, atol=0.0), (result.length, exact)
     return "accepted"
 
 
