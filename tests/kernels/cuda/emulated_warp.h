@@ -158,6 +158,22 @@ inline long long shuffle(long long x, int mask) {
   word low = shuffle((word)x, mask), high = shuffle((word)((uint64_t)x >> 32), mask);
   return (long long)((uint64_t)high << 32 | low);
 }
+inline long long __double_as_longlong(double x) {
+  long long bits;
+  memcpy(&bits, &x, 8);
+  return bits;
+}
+inline double __longlong_as_double(long long bits) {
+  double x;
+  memcpy(&x, &bits, 8);
+  return x;
+}
+inline int __double2loint(double x) { return (int)__double_as_longlong(x); }
+inline int __double2hiint(double x) { return (int)(__double_as_longlong(x) >> 32); }
+inline double __hiloint2double(int high, int low) {
+  return __longlong_as_double((long long)((uint64_t)(uint32_t)high << 32 | (uint32_t)low));
+}
+inline double shuffle(double x, int mask) { return __longlong_as_double(shuffle(__double_as_longlong(x), mask)); }
 
 inline word operands[1024][6];
 inline void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {

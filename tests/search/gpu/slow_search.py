@@ -16,6 +16,7 @@ from georoutenet.crossover import ROOM, take_better_parts
 
 F = np.float32
 NEAR, LOG, SEGMENT, STEPS, WAITING = 8, 128, 50, 20, 32
+DRIFT = F(64)
 
 
 def edges_of(tour: list[int]) -> set[frozenset[int]]:
@@ -67,7 +68,7 @@ class SlowSearch:
         self.slack, self.margin = F(slack), F(margin)
         self.queue: list[int] = []
         self.log: list[tuple[int, int]] = []
-        self.best = list(tour)
+        self.best, self.best_length = list(tour), 0.0
         self.behind = F(0)
         self.idle = self.walks = self.agreed = 0
         self.leads = False
@@ -280,16 +281,21 @@ class SlowSearch:
         for city in list(self.tour):
             self.push(city)
         self.repair(F(0), True, F(0))
-        lanes = [F(0)] * 32
-        for k in range(self.n):
-            d = self.distance(self.tour[k], self.tour[(k + 1) % self.n])
-            lanes[k % 32] = F(lanes[k % 32] + max(d, F(0)))
-        while len(lanes) > 1:
-            half = len(lanes) // 2
-            lanes = [F(a + b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
-        edge = F(lanes[0] / F(self.n))
+        self.best_length = self.length()
+        edge = F(F(self.best_length) / F(self.n))
         self.slack, self.margin = F(self.slack * edge), F(self.margin * edge)
         self.best = list(self.tour)
+
+    def length(self) -> float:
+        """In the kernel's order: every lane its cities, then the halves of the warp together."""
+        lanes = [0.0] * 32
+        for k in range(self.n):
+            d = self.distance(self.tour[k], self.tour[(k + 1) % self.n])
+            lanes[k % 32] += max(float(d), 0.0)
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [a + b for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+        return lanes[0]
 
     def end_walk(self) -> None:
         gain = 0.0
@@ -300,7 +306,7 @@ class SlowSearch:
                 edges[row] = [self.distance(a, b) for a, b in zip(tour, np.roll(tour, -1), strict=True)]
             gain = take_better_parts(best, other, edges, np.empty((ROOM, self.n), dtype=np.int32))
             self.tour = best.tolist()
-        self.best = list(self.tour)
+        self.best, self.best_length = list(self.tour), self.length()
         if gain > 0 or self.leads:
             self.agreed = 0
         elif self.behind <= 0 and self.walks > 0:
@@ -323,9 +329,12 @@ class SlowSearch:
         else:
             self.undo(0)
         self.idle += 1
+        if self.behind <= DRIFT * self.tolerance:
+            self.behind = F(self.length() - self.best_length)
         if self.behind <= self.tolerance:
             if self.behind < -self.tolerance:
                 self.best, self.leads, self.agreed = list(self.tour), True, 0
+                self.best_length = self.length()
             elif self.bridges > 0 and self.walks > 0 and not self.leads:
                 self.idle = self.patience
             self.behind = F(0)

@@ -8,6 +8,7 @@ constexpr int UNITS = 64;  // entries of the table of -log(u)
 constexpr float NEVER = 1e30f;  // what it would cost to take out a fixed edge
 constexpr int CLOSED = 4;  // added to the kind of a step that closes the tour
 constexpr int NONE = 0xffff;  // no part
+constexpr float DRIFT = 64.0f;  // tolerances that the gains of a walk may be off
 
 struct Step {
   float gain;  // of a closed tour, or what is left open
@@ -268,8 +269,8 @@ struct Search : Tour {
     return gain;
   }
 
-  __device__ float length_of_tour() const {
-    float all = 0.0f;
+  __device__ double length_of_tour() const {
+    double all = 0.0;
     ROLLED
     for (int p = lane; p < n; p += 32) {
       float d = distance(tour[p], tour[p + 1 < n ? p + 1 : 0]);
@@ -286,10 +287,16 @@ struct Search : Tour {
     if (lane == 0) state[SAVED] = 1;
     __syncwarp();
   }
+  __device__ __forceinline__ double best_length() const { return __hiloint2double(state[HIGH], state[LOW]); }
+  __device__ __forceinline__ void keep_length(double length) {  // by lane 0
+    state[LOW] = __double2loint(length), state[HIGH] = __double2hiint(length);
+  }
   __device__ void begin(float slack_edges, float margin_edges) {
-    float edge = length_of_tour() / n;
+    double length = length_of_tour();
+    float edge = (float)length / n;
     __syncwarp();
     if (lane == 0) {
+      keep_length(length);
       state[SLACK] = __float_as_uint(slack_edges * edge), state[MARGIN] = __float_as_uint(margin_edges * edge);
       state[BEGUN] = 1;
     }
@@ -300,8 +307,10 @@ struct Search : Tour {
     bool is_behind = number(BEHIND) > 0.0f;
     float gain = is_behind ? merge(best, lists) : 0.0f;
     if (!is_behind) save(best);
+    double length = length_of_tour();
     __syncwarp();
     if (lane == 0) {
+      keep_length(length);
       if (gain > 0.0f) state[LAST] = state[KICKS] + 1;
       if (gain > 0.0f || state[LEADS]) state[AGREED] = 0;
       else if (!is_behind && state[WALKS] > 0) state[AGREED]++;
@@ -309,10 +318,14 @@ struct Search : Tour {
     }
     __syncwarp();
   }
+  // Gains add up their rounding; where that might decide whether the walk has met or beaten its best tour, both are measured.
   __device__ void end_kick(float gain, int patience, int bridges) {
+    float behind = number(BEHIND) - gain;
+    double length = 0.0;
+    if (behind <= DRIFT * tolerance) length = length_of_tour(), behind = (float)(length - best_length());
     __syncwarp();
     if (lane == 0) {
-      float behind = number(BEHIND) - gain;
+      if (behind < -tolerance) keep_length(length);
       state[BEHIND] = behind <= tolerance ? 0 : __float_as_uint(behind);
       state[KICKS]++, state[IDLE]++;
       if (behind < -tolerance) state[SAVED] = state[AGREED] = 0, state[LEADS] = 1, state[LAST] = state[KICKS];

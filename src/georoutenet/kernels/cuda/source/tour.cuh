@@ -7,8 +7,8 @@ constexpr int LOG = 128;  // reversals that one kick and its repair may take
 constexpr int SEGMENT = 50;  // cities in each segment of a kick in a row
 constexpr int RANDOM_WALK = 20;  // steps along neighbor lists between the edges of a kick
 
-// Words of a walk's state, in the order of `search/gpu/engine.py`.
-enum { RANDOM_LOW, RANDOM_HIGH, BEGUN, IDLE, WALKS, AGREED, LEADS, SAVED, BEHIND, SLACK, MARGIN, KICKS, LAST, STATE };
+// Words of a walk's state, LOW and HIGH those of the best length in fp64, in the order of `search/gpu/engine.py`.
+enum { RANDOM_LOW, RANDOM_HIGH, BEGUN, IDLE, WALKS, AGREED, LEADS, SAVED, BEHIND, SLACK, MARGIN, KICKS, LAST, LOW, HIGH, STATE };
 
 typedef unsigned short City;
 typedef unsigned long long Random;
@@ -52,7 +52,8 @@ struct Tour {
     random ^= random >> 12, random ^= random << 25, random ^= random >> 27;
     return (int)(((random * 2685821657736338717ull >> 33) * bound) >> 31);
   }
-  __device__ __forceinline__ float sum(float x) const {
+  template <typename T>
+  __device__ __forceinline__ T sum(T x) const {
     for (int mask = 16; mask; mask /= 2) x += shuffle(x, mask);
     return x;
   }

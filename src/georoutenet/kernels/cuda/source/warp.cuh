@@ -37,6 +37,7 @@ __device__ __forceinline__ float reciprocal(float x) {
 __device__ __forceinline__ float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ word shuffle(word x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ long long shuffle(long long x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ double shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 // c (16 x 8) += a (16 x 16) b (16 x 8)
 __device__ __forceinline__ void mma(float (&c)[4], word a0, word a1, word a2, word a3, word b0, word b1) {
   asm volatile(
