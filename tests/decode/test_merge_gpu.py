@@ -9,11 +9,13 @@ import pytest
 import torch
 from emulated import emulate
 
+from georoutenet.decode import decode_views
 from georoutenet.decode import merge as on_cpu
 from georoutenet.decode.costs import RULES, Costs, as_costs
 from georoutenet.decode.gpu import lengths
 from georoutenet.decode.gpu import merge as on_gpu
 from georoutenet.decode.merge import BITS, PASSES, ROUNDS, merge_tours
+from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance
 
 KINDS = ("uniform", "lattice", "duplicates", "one place", "far away")
@@ -122,3 +124,24 @@ def test_a_gpu_merges_as_the_cpu_does(rule: DistanceRule, closed: bool) -> None:
             assert torch.equal(there.lengths(given).cpu(), costs.lengths(tours))
             merged = merge_tours(given, there.lengths(given), there, bases=bases, **ends)
             assert torch.equal(merged.cpu(), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("text", ["greedy-views-8-merge", "beam-80-views-8-dominance-merge"])
+def test_views_on_a_gpu_are_merged_as_on_the_cpu(text: str) -> None:
+    points = torch.rand(20, 40, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+    def score(seen: torch.Tensor) -> Scores:
+        here = seen.cpu().round(decimals=4)  # views are not the same to the last bit everywhere
+        logits = -20 * torch.cdist(here, here) + 3 * torch.sin(40 * (here[:, None] - here[:, :, None]).sum(3))
+        scores = Scores(here.sum(2).log_softmax(1), logits.double().round(decimals=3).float())
+        return Scores(scores.start.to(seen.device), scores.logits.to(seen.device))
+
+    for fixed in ({}, {"start": 3}, {"start": 3, "end": 8, "closed": False}):
+        options: dict[str, Any] = {"keep": 3, "batch": 32, **fixed}
+        wanted = decode_views(score, points, text, **options)
+        found = decode_views(score, points.cuda(), text, device="cuda", **options)
+        assert torch.equal(found.tours.cpu(), wanted.tours)
+        assert wanted.lengths is not None
+        assert found.lengths is not None
+        assert torch.equal(found.lengths.cpu(), wanted.lengths)

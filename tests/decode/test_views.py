@@ -270,3 +270,18 @@ def test_errors_say_what_is_allowed() -> None:
         decode_views(policy, points[0])
     with pytest.raises(InputError, match="or a list of instances"):
         decode_views(policy, [])
+
+
+def test_beams_that_hold_few_tours_take_none_from_others() -> None:
+    """Dominance leaves some instances fewer tours than others: as many come as all have, merged or not."""
+    points = instances(12, 9)
+    for text in ("beam-24-views-2-dominance", "beam-24-views-2-dominance-merge"):
+        alone = [decode_views(policy, each[None], text, keep=24) for each in points]
+        together = decode_views(policy, points, text, keep=24)
+        assert together.lengths is not None
+        assert bool(together.lengths.isfinite().all())
+        counts = [each.tours.shape[1] for each in alone]
+        assert min(counts) < max(counts)
+        assert together.tours.shape[1] == min(counts)
+        for b, each in enumerate(alone):
+            assert torch.equal(each.tours[0, : min(counts)], together.tours[b])
