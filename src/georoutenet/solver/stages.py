@@ -20,6 +20,7 @@ from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import nearest_city_tour, space_filling_curve
+from georoutenet.solver import large
 from georoutenet.solver.compiling import compiling
 from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.solver.network import (
@@ -109,6 +110,8 @@ class Group:
         self.shared = 0.0
         self.workers = 1
         """Threads that search one instance."""
+        self.lists: NDArray[np.int32] | None = None
+        """Of a large instance that is alone, where its first tour needed them."""
         self.longest = math.inf
         """Seconds after which the work ends although the caller set no limit."""
 
@@ -242,15 +245,15 @@ class Group:
         """A tour without the network: greedy edge, or along a curve where even that takes too long."""
         if self.n <= 3:
             return np.arange(self.n)
-        cost = MARGIN * self._seconds("greedy edge") + _numba_import()
         curve = self.options.first == "curve"
+        if large.is_large(instance) and not curve and not self.cancel.is_set():
+            return self._construct_large(instance)
+        cost = MARGIN * self._seconds("greedy edge") + _numba_import()
         if curve or self.cancel.is_set() or cost > self._remaining():
             if instance.matrix is not None:
                 self.method = "nearest neighbor"
                 return nearest_city_tour(instance.matrix)
-            if self.options.first == "greedy-edge" and self.method != "space-filling curve":
-                self.notes.append("there was no time for greedy edge; the first tour follows a curve")
-            self.method = "space-filling curve"
+            self._no_greedy_edge()
             return space_filling_curve(instance.plane)
         watch_compiler()
         import_whole("georoutenet.search.construct")
@@ -262,6 +265,28 @@ class Group:
             if instance.matrix is not None:
                 return greedy_edge_in_matrix(instance.matrix)
             return greedy_edge(spatial_points(instance))
+
+    def _construct_large(self, instance: Instance) -> Tour:
+        with compiling(self.options.progress):
+            tour, method, lists = large.first_tour(
+                instance, self.workers, lambda: self._uncancelled(self._elapsed()), _numba_import()
+            )
+        if method == "greedy edge":
+            self.method = method
+        else:
+            self._no_greedy_edge()
+        if self.count == 1:
+            self.lists = lists
+        return tour
+
+    def _no_greedy_edge(self) -> None:
+        if self.options.first == "greedy-edge" and self.method != "space-filling curve":
+            self.notes.append("there was no time for greedy edge; the first tour follows a curve")
+        self.method = "space-filling curve"
+
+    def _uncancelled(self, elapsed: float) -> float:
+        """Seconds left, none after Ctrl-C."""
+        return 0.0 if self.cancel.is_set() else self._left(elapsed)
 
     def finish(self, k: int) -> Result:
         """Shorten one tour in the time that is left to it; Ctrl-C at any point leaves what there is."""
@@ -285,9 +310,14 @@ class Group:
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
-            if self._has_room(shared):
+            elapsed = lambda: shared + now() - began  # noqa: E731
+            if self._shorten_curve(k, elapsed):
+                tour = self.tours[k]
+                length = tour_length(instance, tour, closed=options.closed)
+                history.append(Progress(elapsed(), 0, 0, float(length)))
+            neighbors, has_room = self._neighbors(instance, elapsed)
+            if has_room:
                 load_compiled(self.ends, [instance], options.progress)
-                neighbors = self.neighbors(instance, self._left(shared))
                 offset = shared + now() - began
                 found = improve(
                     instance,
@@ -355,8 +385,37 @@ class Group:
             return PER_PAIR * self.n**2
         return PER_CITY[work] * self.n
 
-    def _has_room(self, elapsed: float) -> bool:
-        return self._left(elapsed) > MARGIN * self._seconds("nearest") + _numba_import()
+    def _shorten_curve(self, k: int, elapsed: Callable[[], float]) -> bool:
+        """Large tours along a curve are shortened before they are searched; whether this one was."""
+        assert self.tours is not None
+        instance = self.instances[k]
+        left = self._left(elapsed()) - _numba_import()
+        if self.method != "space-filling curve" or not large.is_large(instance) or left <= 0:
+            return False
+        with compiling(self.options.progress):
+            self.tours[k] = large.shorten_curve(
+                instance,
+                self.tours[k],
+                closed=self.options.closed,
+                left=lambda: self._uncancelled(elapsed()),
+            )
+        return True
+
+    def _neighbors(
+        self, instance: Instance, elapsed: Callable[[], float]
+    ) -> tuple[NDArray[np.int32] | None, bool]:
+        """Neighbor lists for the search (None: its own), and whether there is room for a search."""
+        left = self._left(elapsed()) - _numba_import()
+        if large.is_large(instance):
+            with compiling(self.options.progress):
+                lists = self.lists
+                if lists is None:
+                    lists = large.make_lists(instance, self.workers, lambda: self._uncancelled(elapsed()))
+            room = large.MARGIN * large.SET_UP * self.n
+            return lists, lists is not None and self._left(elapsed()) - _numba_import() > room
+        if left <= MARGIN * self._seconds("nearest"):
+            return None, False
+        return self.neighbors(instance, left), True
 
     def neighbors(self, instance: Instance, left: float) -> NDArray[np.int32] | None:
         """The local search's own candidate lists (None), or the nearest cities where time is short."""
@@ -442,5 +501,5 @@ def load_compiled(ends: Ends, instances: list[Instance], progress: Report | None
 
     kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False), (False, True)}
     with compiling(progress):
-        for large, table in kinds:
-            compile_kernels(path=ends.is_path, large=large, matrix=table)
+        for many, table in kinds:
+            compile_kernels(path=ends.is_path, large=many, matrix=table)
