@@ -235,9 +235,10 @@ def _damage(out: Path, source: random.Random) -> None:
     elif kind == 1:
         content = json.loads(manifest.read_text())
         for _ in range(source.randint(1, 2)):
-            place = source.choice(
-                [content, content["made_of"], content["shards"], content["made_of"]["options"]]
-            )
+            made_of = content.get("made_of")
+            within = [content, made_of, content.get("shards")]
+            within += [made_of.get("options")] if isinstance(made_of, dict) else []
+            place = source.choice([each for each in within if isinstance(each, dict)])
             odd: list[Any] = [None, 0, "", [], {}, -1, True, "../x", 1e308, {"0": None}, [1], "\ud800"]
             if place:
                 place[source.choice(sorted(place))] = source.choice(odd)

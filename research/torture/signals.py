@@ -43,6 +43,8 @@ def attack_commands(source: random.Random, folder: Path) -> Outcome:
     process.send_signal(signal.SIGINT)
     tally["signals"] += 1
     _, errors = process.communicate(timeout=120)
+    if "Traceback" in errors and "/georoutenet/" not in errors:
+        return "Python itself was starting"
     assert "Traceback" not in errors, errors
     assert process.returncode in (130, 0, -signal.SIGINT), (name, process.returncode, errors)
     assert not list(folder.glob("bulk/*.tmp"))

@@ -65,6 +65,26 @@ def test_the_network_does_not_outlast_a_limit(
     assert grn.solve(instance, decoder=decoder, improve=False).method.startswith(f"georoutenet, {decoder}")
 
 
+def test_whoever_leaves_ends_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    from georoutenet.model.georoutenet import GeoRouteNet
+    from georoutenet.solver.api import solve_one
+    from georoutenet.solver.options import read_options
+
+    cancel, calls, usual = threading.Event(), [0], GeoRouteNet.edge_states
+
+    def leaving(*given: Any) -> Any:
+        calls[0] += 1
+        cancel.set()
+        return usual(*given)
+
+    monkeypatch.setattr(GeoRouteNet, "edge_states", leaving)
+    options = read_options("solve", {"decoder": "greedy", "improve": False})
+    result = solve_one(random_instance(1436), options, cancel=cancel)
+    check(result)
+    assert calls[0] == 1
+    assert "who asked ended the network's work; the first tour was constructed" in result.notes
+
+
 def test_no_time_for_the_network_is_said() -> None:
     result = grn.solve(random_instance(100, 1), max_seconds=0.005, weights="georoutenet-50")
     check(result)

@@ -239,3 +239,21 @@ def test_what_cannot_be_loaded_is_logged(
     monkeypatch.setattr("georoutenet.web.app.load", lambda _: 1 / 0)
     Service(Limits()).load()
     assert "loading failed: division by zero" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("more", "width"),
+    [
+        ({"decoder": "beam"}, 250),
+        ({"improve": False}, 250),
+        ({"views": 2, "first": "network"}, 250),
+        ({"decoder": "beam", "beam_width": 100}, 100),
+        ({"decoder": "sample"}, None),
+        ({"decoder": "beam-30"}, None),
+        ({}, None),
+    ],
+)
+def test_a_width_that_nobody_wrote_fits_the_limit(more: dict[str, Any], width: int | None) -> None:
+    points = [[k, k * k % 97] for k in range(2000)]
+    body = json.dumps({"coordinates": points, **more}).encode()
+    assert read_work(body, Limits(decoded=500_000)).options.beam_width == width

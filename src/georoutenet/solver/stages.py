@@ -127,7 +127,8 @@ class Group:
                 self.cancel.set()
             except OutOfTime:
                 self.method = ""
-                self.notes.append("the time limit ended the network's work; the first tour was constructed")
+                who = "who asked" if self.cancel.is_set() else "the time limit"
+                self.notes.append(f"{who} ended the network's work; the first tour was constructed")
 
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
@@ -220,7 +221,7 @@ class Group:
             decoding,
             self.ends,
             seed=self.options.seed,
-            remaining=lambda: 0.0 if self.cancel.is_set() else (until - self._elapsed()) * self.count,
+            remaining=lambda: -math.inf if self.cancel.is_set() else (until - self._elapsed()) * self.count,
         )
         self.timings["network"] = found.network / self.count
         self.timings["decode"] = found.decode / self.count

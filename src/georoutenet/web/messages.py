@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from georoutenet.decode.decoding import Decoding
+from georoutenet.decode.decoding import RECOMMENDED, Decoding
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.io.files import format_route, parse_instance
 from georoutenet.io.names import safe_name
@@ -85,6 +85,7 @@ def read_work(body: bytes, limits: Limits) -> Work:
     checked = read_options("solve", cast(SolveKeywords, options))
     instance = read_given(content, limits)
     _check_limits(checked, limits, instance.n)
+    checked = _fitting(checked, limits, instance.n)
     return Work(instance, checked, content.get("initial_tour"))
 
 
@@ -148,6 +149,16 @@ def _check_limits(options: SolveOptions, limits: Limits, n: int) -> None:
             raise InputError(f"{name} is {given}; this server allows {most:,g}")
     if asked.precision != "float32":
         raise InputError(f"precision {asked.precision} is not for servers; allowed: float32")
+
+
+def _fitting(options: SolveOptions, limits: Limits, n: int) -> SolveOptions:
+    """With a width that the server allows where the client left it to the decoder."""
+    widest = limits.decoded // n
+    asked = options.names_network or options.first == "network" or not options.improve
+    beam = options.decoding is None and options.decoder in (None, "beam")
+    if asked and beam and options.beam_width is None and widest < RECOMMENDED.width:
+        return replace(options, beam_width=widest)
+    return options
 
 
 def read_weights(content: dict[str, Any]) -> str:
