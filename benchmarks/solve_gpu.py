@@ -45,7 +45,9 @@ DECODERS = {
     "test500": ("beam-1000-views-8-dominance-length-120-merge-candidates-32",),
     "test1000": ("beam-1000-views-8-dominance-length-120-merge-candidates-32",),
 }
-FRESH = {50: 20_000, 100: 20_000, 200: 10_000, 500: 1_000, 1000: 4_096}
+FRESH = {50: 20_000, 100: 20_000, 200: 10_000, 1000: 4_096}
+FEWER = {200: 4_000, 500: 512, 1000: 256}
+"""Where the network decodes over candidate lists or many pairs."""
 KICKS: dict[int, tuple[int, ...]] = {
     50: (100, 300, 1_000),
     100: (300, 1_000, 3_000),
@@ -61,30 +63,40 @@ def fresh(n: int, count: int) -> NDArray[np.float64]:
     return np.random.default_rng([n, 2026]).random((count, n, 2))
 
 
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def best_of(repeats: int, function: Callable[[], Any]) -> float:
     seconds = []
     for _ in range(repeats):
-        torch.cuda.synchronize()
+        wait()
         began = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - began)
     return min(seconds)
 
 
-def measure(what: str, setting: str, name: str, repeats: int, count: int, **options: Any) -> tuple[Any, ...]:
+def measure(
+    what: str, setting: str, name: str, settings: argparse.Namespace, **options: Any
+) -> tuple[Any, ...]:
     """One row: the rate on fresh instances, the gap on the named ones."""
     n = int("".join(each for each in name if each.isdigit()))
-    cities = fresh(n, count or FRESH[n])
-    grn.solve_batch(cities[:64], device="cuda", **options)  # compiles
-    grn.solve_batch(cities[: len(cities) // 2], device="cuda", **options)
-    seconds = best_of(repeats, lambda: grn.solve_batch(cities, device="cuda", **options))
-    references = load_references(name).lengths
+    options["device"] = settings.device
+    cities = fresh(n, settings.count or (FEWER if what == "network" and n >= 200 else FRESH)[n])
+    grn.solve_batch(cities[:64], **options)  # compiles
+    grn.solve_batch(cities[: len(cities) // 2], **options)
+    seconds = best_of(settings.repeats, lambda: grn.solve_batch(cities, **options))
+    references = load_references(name).lengths[: settings.of_gap]
     points = np.array(random_set(name).coordinates)[: len(references)].astype(np.float64)
-    lengths = grn.solve_batch(points, device="cuda", tours=False, **options)
+    lengths = grn.solve_batch(points, tours=False, **options)
     kept[f"{what} {setting} {name}"] = lengths
-    return row(
-        what, setting, name, n, len(cities), seconds, lengths, references, torch.cuda.get_device_name()
-    )
+    return row(what, setting, name, n, len(cities), seconds, lengths, references, device_name(settings))
+
+
+def device_name(settings: argparse.Namespace) -> str:
+    return torch.cuda.get_device_name() if settings.device == "cuda" else settings.device
 
 
 def row(
@@ -105,19 +117,31 @@ def row(
     )  # fmt: skip
 
 
-def one(repeats: int) -> list[tuple[Any, ...]]:
+def one(settings: argparse.Namespace) -> list[tuple[Any, ...]]:
     """A single instance: the median, since a user waits once."""
     rows = []
     for n in (50, 100, 200):
         for decoder in ("greedy", "beam-1000"):
             cities = fresh(n, 1)
-            options: dict[str, Any] = {"decoder": decoder, "improve": False, "device": "cuda"}
+            options: dict[str, Any] = {"decoder": decoder, "improve": False, "device": settings.device}
             for _ in range(5):
                 grn.solve_batch(cities, **options)
             call = partial(grn.solve_batch, cities, **options)
-            seconds = statistics.median(best_of(1, call) for _ in range(max(20, repeats)))
+            seconds = statistics.median(best_of(1, call) for _ in range(50))
             rows.append(
-                ("one", decoder, "", n, 1, round(seconds, 6), round(1 / seconds, 1), 0, "", "", "GPU")
+                (
+                    "one",
+                    decoder,
+                    "",
+                    n,
+                    1,
+                    round(seconds, 6),
+                    round(1 / seconds, 1),
+                    0,
+                    "",
+                    "",
+                    device_name(settings),
+                )
             )
     return rows
 
@@ -187,7 +211,9 @@ def main() -> None:
     parser.add_argument("what", nargs="+", choices=("network", "search", "one", "peers"))
     parser.add_argument("--sets", nargs="+", help="of those above")
     parser.add_argument("--count", type=int, default=0, help="fresh instances (default: by size)")
+    parser.add_argument("--of-gap", type=int, help="instances of the named sets (default: all)")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--share", type=float, default=4.0, help="seconds of a row of peers")
     parser.add_argument("--csv", default="solve_gpu.csv")
@@ -199,33 +225,21 @@ def main() -> None:
         append(options.csv, COLUMNS, [found])
 
     if "one" in options.what:
-        for found in one(options.repeats):
+        for found in one(options):
             keep(found)
     if "network" in options.what:
         for name, decoders in DECODERS.items():
             for decoder in decoders:
                 if not options.sets or name in options.sets:
-                    keep(
-                        measure(
-                            "network",
-                            decoder,
-                            name,
-                            options.repeats,
-                            options.count,
-                            decoder=decoder,
-                            improve=False,
-                        )
-                    )
+                    keep(measure("network", decoder, name, options, decoder=decoder, improve=False))
     if "search" in options.what:
         for n, kicks in KICKS.items():
             if options.sets and f"test{n}" not in options.sets:
                 continue
             for most in kicks:
                 stop = grn.MaxIterations(most)
-                keep(
-                    measure("search", f"{most} kicks", f"test{n}", options.repeats, options.count, stop=stop)
-                )
-            keep(measure("search", "default", f"test{n}", 1, options.count))
+                keep(measure("search", f"{most} kicks", f"test{n}", options, stop=stop))
+            keep(measure("search", "default", f"test{n}", options))
     if "peers" in options.what:
         sizes = [n for n in KICKS if not options.sets or f"test{n}" in options.sets]
         append(options.csv, COLUMNS, peers(sizes, options.cores, options.share))

@@ -18,7 +18,7 @@ from georoutenet.search.gpu import engine
 from georoutenet.search.path import Ends
 from georoutenet.solver import batch_gpu
 from georoutenet.solver.options import SolveOptions
-from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement
+from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Stop
 from tests.solver.solved import VARIANTS
 
 CPU = torch.device("cpu")
@@ -122,6 +122,28 @@ def test_limits() -> None:
     assert batch_gpu.limits(MaxIterations(7)) == (7, float("inf"))
     assert batch_gpu.limits(AnyOf(MaxTime(1), NoImprovement(3), MaxIterations(9))) == (9, 3)
     assert batch_gpu.limits(NoImprovement(3)) == (float("inf"), 3)
+
+
+def test_what_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_gpu, "walks_to_fill", lambda *_: 1)
+
+    def found(limit: Stop | None, left: float) -> tuple[float, float, int]:
+        batch = batch_gpu.GpuBatch(
+            torch.from_numpy(POINTS),
+            CPU,
+            Ends(12),
+            DistanceRule.EUCLIDEAN,
+            SolveOptions(),
+            limit=limit,
+            left=lambda: left,
+            report=lambda *_: None,
+        )
+        return batch.kicks, batch.idle, batch.agreed
+
+    forever = float("inf")
+    assert found(None, forever) == (12 * batch_gpu.KICKS_PER_CITY, 20_000, 7)
+    assert found(MaxIterations(7), forever) == (7, forever, 0)
+    assert found(MaxTime(1), 1.0) == (forever, 20_000, 7)
 
 
 def test_the_network_alone(gpu: list[int]) -> None:

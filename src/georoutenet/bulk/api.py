@@ -14,7 +14,7 @@ from typing import Unpack
 from georoutenet.bulk.arrow import INSTALL, pyarrow
 from georoutenet.bulk.engine import Advance, Failed, Step
 from georoutenet.bulk.inputs import find_input
-from georoutenet.bulk.local import count_gpus, run_local
+from georoutenet.bulk.local import PROCESSES_PER_GPU, count_gpus, run_local
 from georoutenet.bulk.manifest import Manifest, fingerprint, made_of
 from georoutenet.bulk.settings import bounded_by_time, to_json
 from georoutenet.bulk.shards import FORMATS, Job, Report
@@ -87,8 +87,8 @@ def solve_bulk(
     A row that cannot be solved has an ``error`` in place of a tour.
 
     ``engine`` is ``local`` (processes on this machine) or ``ray`` (``address``: of a cluster; without one,
-    Ray starts on this machine). ``workers`` counts processes, by default one per core, or per GPU. ``report``
-    is called with the number of instances that are done and that of all.
+    Ray starts on this machine). ``workers`` counts processes, by default one per core, or three per GPU.
+    ``report`` is called with the number of instances that are done and that of all.
     """
     plan = make_plan(
         input,
@@ -166,7 +166,7 @@ def make_plan(
         "repeats": not timed,
         **({"why not": f"{timed} ends searches by the clock"} if timed else {}),
     }
-    default = count_gpus() if content["device"] == "cuda" else available_cores()
+    default = PROCESSES_PER_GPU * count_gpus() if content["device"] == "cuda" else available_cores()
     workers = options.workers or (default if engine == "local" else 0)
     return Plan(job, Manifest(job, parts, about), workers, engine, address, not timed)
 

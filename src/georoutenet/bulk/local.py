@@ -24,6 +24,10 @@ ATTEMPTS = 3
 """Workers that may die over one shard before it is given up."""
 
 
+PROCESSES_PER_GPU = 3
+"""One searches while others read and write."""
+
+
 def count_gpus() -> int:
     import torch
 

@@ -12,7 +12,8 @@ PACKAGED = Path(__file__).parent.parent / "weights"
 
 def packaged_weights() -> dict[str, Path]:
     """The weights that come with the package, by name."""
-    return {path.stem: path for path in sorted(PACKAGED.glob("*.safetensors"))}
+    names = sorted(name for name in os.listdir(PACKAGED) if name.endswith(".safetensors"))
+    return {name.removesuffix(".safetensors"): PACKAGED / name for name in names}
 
 
 def find_weights(name_or_path: str | Path) -> Path:

@@ -7,6 +7,7 @@ an optimizer may change them in place; another dtype or other memory is another 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
@@ -14,10 +15,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from georoutenet.errors import GeoRouteNetWarning
+
 PAIRS = 1 << 19
 """Pairs of cities of a batch, at most: above, launching takes less time than computing."""
 SHAPES = 4
 """Graphs of one network; each keeps the memory of its edge states."""
+SEEN = 64
+"""Shapes that are remembered."""
 WARMUP = 2
 
 Pass = Callable[[Tensor], tuple[Tensor, ...]]
@@ -46,22 +51,33 @@ class Recording:
 
 _lock = threading.Lock()
 _recordings: WeakKeyDictionary[nn.Module, OrderedDict[Hashable, Recording | None]] = WeakKeyDictionary()
+_refused: set[torch.device] = set()
+"""Where a pass could not be recorded; passes are launched there."""
 
 
 def replayed(network: nn.Module, run: Pass, coords: Tensor, *kind: Hashable) -> tuple[Tensor, ...]:
     """``run(coords)``, from a graph where the same ``network`` had the same shape and ``kind`` before."""
     batch, n, _ = coords.shape
-    if not coords.is_cuda or batch * n * n > PAIRS or torch.cuda.is_current_stream_capturing():
+    if not coords.is_cuda or batch * n * n > PAIRS or coords.device in _refused:
         return run(coords)
     key = (batch, n, coords.device, next(network.parameters()).data_ptr(), *kind)
     with _lock:  # what a graph reads and writes is its own
-        known = _recordings.setdefault(network, OrderedDict())
-        if key not in known:
-            known[key] = None
-            recording = None
-        else:
-            recording = known[key] = known[key] or Recording(run, coords)
-            known.move_to_end(key)
-            while sum(each is not None for each in known.values()) > SHAPES or len(known) > 100:
-                known.popitem(last=False)
+        recording = _recording(network, run, coords, key)
         return run(coords) if recording is None else recording(coords)
+
+
+def _recording(network: nn.Module, run: Pass, coords: Tensor, key: Hashable) -> Recording | None:
+    known = _recordings.setdefault(network, OrderedDict())
+    if key not in known:
+        known[key] = None
+    elif known[key] is None:
+        try:
+            known[key] = Recording(run, coords)
+        except RuntimeError as error:
+            _refused.add(coords.device)
+            message = "a pass of the network cannot be recorded as a CUDA graph; it is launched as it is"
+            warnings.warn(f"{message} ({error})", GeoRouteNetWarning, stacklevel=5)
+    known.move_to_end(key)
+    while len(known) > SEEN or sum(each is not None for each in known.values()) > SHAPES:
+        known.popitem(last=False)
+    return known[key]

@@ -34,6 +34,8 @@ CHUNK = 1 << 16
 BYTES_PER_CITY = 256
 """Of a walk, roughly: places, lists, tours of 16 and of 64 bits, sorted and measured."""
 FAR = 1 << 60
+KICKS_PER_CITY = 40
+"""Of a walk, where neither a limit nor agreement ends it before."""
 DECODED = 1 << 30
 """Bytes of the tours of all views that are in memory at a time, about."""
 LEAST_EACH = 1024
@@ -98,6 +100,8 @@ class GpuBatch:
         timed, default = math.isfinite(left()), default_stop(n)
         own = default if limit is None else that_ends(limit, n)
         self.kicks, self.idle = limits(AnyOf(own, default) if timed else own)
+        if limit is None:
+            self.kicks = min(self.kicks, KICKS_PER_CITY * n)
         self.agreed = AGREED if timed or limit is None else 0
         self.walks = walks_to_fill(device, count)
         self.tours = torch.empty((count, n), dtype=torch.int64, device=device)
