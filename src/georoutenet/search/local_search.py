@@ -2,7 +2,7 @@
 
 The local search looks at one city at a time (a queue plays the part of don't-look bits) and makes sequential
 3-opt moves, which include 2-opt and Or-opt, chained in the manner of Lin and Kernighan (``steps.py``). At the
-local optimum a double bridge of four edges near one another disturbs the tour, and only the cities it touched
+local optimum a double bridge of three segments in a row disturbs the tour, and only the cities it touched
 are looked at again (``kernels.py``). Changes that make the tour a little longer are kept now and then. A walk
 of as many kicks as there are cities begins with twenty kicks all over the best tour; at its end those parts
 of its tour that are shorter are taken into the best tour, each for itself (``merge.py``), and the next one
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
+from georoutenet.jit import interrupts
 from georoutenet.problem.globe import EARTH_RADIUS_KM, stereographic
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
@@ -124,7 +125,8 @@ def improve(
         run.begin = began + time.perf_counter() - before
         run.agreed, run.workers = agreed, workers
         try:
-            run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
+            with interrupts():
+                run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
         except KeyboardInterrupt:
             interrupted = True
     try:

@@ -29,7 +29,7 @@ CLOSED = 4
 # What ``count`` holds: where the queue begins, how many cities it holds, how many reversals are logged, kicks
 # since the walk's record, kicks after which a walk ends, walks ended, those that ended at the best length
 # found (since it was found), whether this walk found the best tour itself, kicks at its begin, agreeing walks
-# that end the search, kicks far apart among ``kernels.LONG``.
+# that end the search, kicks far apart among 16.
 BEGIN, HELD, LOGGED, IDLE, PATIENCE, WALKS, AGREED, LEADS, BRIDGES, ENOUGH, FAR, COUNTS = range(12)
 
 
