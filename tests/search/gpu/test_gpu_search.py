@@ -51,6 +51,7 @@ def compare(points: torch.Tensor, ends: Ends, rule: DistanceRule, kicks: int, wa
                 free=cycle.is_free,
                 tolerance=engine.TOLERANCE if rule is DistanceRule.EUCLIDEAN else 0.5,
                 patience=max(engine.SHORTEST_WALK, cycle.count),
+                margin=engine.MARGIN,
             )
         )
         slow[-1].descend()
@@ -116,7 +117,9 @@ def test_walks_end_with_the_better_parts_of_two_tours(monkeypatch: pytest.Monkey
         best, other = flawed(good, random, 3), flawed(good, random, 1 + k % 3)
         low, high = fast.states[k, :2].numpy().view(np.uint32).tolist()
         lists, places = fast.lists[k].numpy(), fast.places[k].numpy()
-        slow = SlowSearch(places, lists, other, high << 32 | low, tolerance=engine.TOLERANCE)
+        slow = SlowSearch(
+            places, lists, other, high << 32 | low, tolerance=engine.TOLERANCE, patience=engine.SHORTEST_WALK
+        )
         slow.best, slow.behind, slow.idle = list(best), np.float32(0.5), slow.patience
         slow.slack, slow.margin = fast.states[k, 9:11].numpy().view(np.float32)
         slow.one_kick()
