@@ -75,9 +75,10 @@ def found(n: int, batch: int, count: int, flaws: int, low: int = 0, high: int = 
 def compare(tours: torch.Tensor, costs: Costs, bases: int) -> int:
     """How many of the instances got a shorter tour."""
     lengths = costs.lengths(tours)
-    units = on_cpu._units(lengths)
-    wanted = on_cpu._on_cpu(tours, units, costs, bases)
-    merged = on_gpu.merge(on_cpu._closed(tours, costs), units, costs, bases, PASSES, ROUNDS, BITS)
+    lengths[-1, bases::2] = torch.inf  # not there
+    offered = on_cpu._offered(tours, lengths, costs)
+    wanted = on_cpu._on_cpu(offered, costs, bases)
+    merged = on_gpu.merge(*offered, costs, bases, PASSES, ROUNDS, BITS)
     # Cycles: where they begin and in which direction they go is not said.
     n = tours.shape[2]
     assert torch.equal(on_cpu._opened(merged, n, None, None), on_cpu._opened(wanted, n, None, None))
@@ -87,15 +88,21 @@ def compare(tours: torch.Tensor, costs: Costs, bases: int) -> int:
     return int((after < shortest - 1e-9).sum())
 
 
-@pytest.mark.parametrize("rule", [DistanceRule.EUCLIDEAN, DistanceRule.EUC_2D, DistanceRule.CEIL_2D])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        *((DistanceRule.EUCLIDEAN, kind) for kind in KINDS),
+        (DistanceRule.EUC_2D, "lattice"),
+        (DistanceRule.CEIL_2D, "uniform"),
+    ],
+)
 @pytest.mark.parametrize("closed", [True, False])
 def test_emulated_merging_is_that_of_the_cpu(
     rule: DistanceRule, kind: str, closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulate(monkeypatch)
     shorter = 0
-    for n in (4, 5, 6, 7, 9, 31, 32, 33, 64, 65):
+    for n in (4, 5, 6, 9, 32, 33, 65):
         costs = made(kind, n, 3, rule, closed)
         for count, bases in ((2, 1), (5, 3), (12, 12)):
             shorter += compare(found(n, 3, count, 1 + n // 12), costs, min(bases, count))

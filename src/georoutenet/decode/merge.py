@@ -7,6 +7,8 @@ each part is taken from the tour in which it is shorter. No edge is new: all com
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,34 +39,47 @@ def merge_tours(
     """``tours (B, M, n)`` of these ``lengths (B, M)`` merged into one of each instance: ``(B, 1, n)``.
 
     It is no longer than any of the first ``bases`` tours, into each of which all others are merged, and has
-    the same fixed ends. An open path is closed by one more city, which is at no distance from any other.
+    the same fixed ends. Of the rest, a tour of infinite length is none. An open path is closed by one more
+    city, which is at no distance from any other.
     """
     batch, count, n = tours.shape
     if count == 1 or n < 4 or batch == 0:
         return tours[:, :1]
     bases = min(bases, count)
-    units = _units(lengths)
-    merged = _on_gpu(tours, units, costs, bases)
+    offered = _offered(tours, lengths, costs)
+    merged = _on_gpu(offered, costs, bases)
     if merged is None:
-        merged = _on_cpu(tours, units, costs, bases)
+        merged = _on_cpu(offered, costs, bases)
     return _opened(merged, n, start, end)[:, None]
 
 
-def _units(lengths: Tensor) -> Tensor:
-    """Units in a distance of one ``(B,)``, powers of two: in whole units sums of a tour's edges are exact."""
-    longest = lengths.amax(dim=1).clamp(min=1e-250)
+class Offered(NamedTuple):
+    """What is merged: closed tours, those of open paths by the city ``n``."""
+
+    tours: Tensor  # (B, M, size), 16 bits where that is enough; those that are there come first
+    counts: Tensor  # (B,) int32, of those
+    units: Tensor  # (B,) in a distance of one, powers of two: in whole units sums of a tour's edges are exact
+
+
+def _offered(tours: Tensor, lengths: Tensor, costs: Costs) -> Offered:
+    n, missing = tours.shape[2], lengths.isinf()
+    order = torch.sort(missing.byte(), dim=1, stable=True).indices
+    tours = tours.to(torch.int16 if n < 2**15 else torch.int32)
+    tours = tours.gather(1, order[:, :, None].expand(-1, -1, n))
+    if not costs.closed:
+        tours = torch.cat([tours, tours.new_full((*tours.shape[:2], 1), n)], dim=2)
+    longest = lengths.masked_fill(missing, 0.0).amax(dim=1).clamp(min=1e-250)
     mantissa, _ = torch.frexp(longest)
-    return mantissa / longest * 2.0**BITS
+    return Offered(tours, (~missing).sum(dim=1, dtype=torch.int32), mantissa / longest * 2.0**BITS)
 
 
-def _on_cpu(tours: Tensor, units: Tensor, costs: Costs, bases: int) -> Tensor:
-    """Closed tours ``(B, size)`` on the CPU's threads; the city ``n`` of an open path is one of theirs."""
+def _on_cpu(offered: Offered, costs: Costs, bases: int) -> Tensor:
+    """Merged closed tours ``(B, size)``, on the CPU's threads."""
     from georoutenet.crossover import ROOM, merge_from
 
-    batch, count, _ = tours.shape
-    device, tours, costs, scales = tours.device, tours.cpu(), costs.on_cpu(), units.cpu().numpy()
-    order = _closed(tours, costs).to(torch.int32).numpy()
-    size = order.shape[2]
+    device, costs, (tours, counts, units) = offered.tours.device, costs.on_cpu(), (x.cpu() for x in offered)
+    batch, _, size = tours.shape
+    scales, n = units.numpy(), size - (not costs.closed)
     merged = np.empty((batch, size), np.int32)
 
     def work(low: int, high: int) -> None:
@@ -72,36 +87,29 @@ def _on_cpu(tours: Tensor, units: Tensor, costs: Costs, bases: int) -> Tensor:
         shape = (ROUNDS, bases, size)
         grown, lengths = np.empty(shape, np.int32), np.empty(shape)
         for b in range(low, high):
-            edges = costs.edges(tours[b : b + 1], b)[0].numpy()
+            own_tours = tours[b : b + 1, : counts[b]]
+            edges = np.zeros(own_tours.shape[1:])
+            edges[:, :n] = costs.edges(own_tours[:, :, :n].long(), b)[0].numpy()
             if not costs.closed:
-                edges[:, -1] = 0.0
-                edges = np.concatenate([edges, np.zeros((count, 1))], axis=1)
+                edges[:, n - 1 :] = 0.0
             edges = np.rint(edges * scales[b]) * 2.0**-BITS
-            merge_from(order[b], edges, grown, lengths, merged[b], own, room, PASSES)
+            merge_from(own_tours[0].int().numpy(), edges, grown, lengths, merged[b], own, room, PASSES)
 
     in_ranges(batch, work)
     return torch.from_numpy(merged).to(device)
 
 
-def _on_gpu(tours: Tensor, units: Tensor, costs: Costs, bases: int) -> Tensor | None:
+def _on_gpu(offered: Offered, costs: Costs, bases: int) -> Tensor | None:
     """The same by the kernel, where it runs."""
+    tours, counts, units = offered
     if tours.device.type != "cuda":
         return None
     from georoutenet.decode.gpu import merge
 
     rule = costs.rule if costs.instances is None else None
-    if not merge.merges(tours.device, tours.shape[2] + (not costs.closed), rule):
+    if not merge.merges(tours.device, tours.shape[2], rule):
         return None
-    return merge.merge(_closed(tours, costs), units, costs, bases, PASSES, ROUNDS, BITS)
-
-
-def _closed(tours: Tensor, costs: Costs) -> Tensor:
-    """The tours in 16 bits where that is enough, those of open paths closed by the city ``n``."""
-    n = tours.shape[2]
-    tours = tours.to(torch.int16 if n < 2**15 else torch.int32)
-    if costs.closed:
-        return tours
-    return torch.cat([tours, tours.new_full((*tours.shape[:2], 1), n)], dim=2)
+    return merge.merge(tours, counts, units, costs, bases, PASSES, ROUNDS, BITS)
 
 
 def _opened(cycles: Tensor, n: int, start: City, end: City) -> Tensor:

@@ -206,8 +206,8 @@ def decode_views(
         complete, interrupted = False, isinstance(error, KeyboardInterrupt)
     parts = [part for _, part in done]
     if decoding.merge:
-        leaders = [_leaders(part, views) for views, part in done]
-        offered = [*leaders, *map(_finite, parts)]
+        offered = [_tours(part, views, slice(1)) for views, part in done]
+        offered += [_tours(part, views, slice(1, None)) for views, part in done]
         tours, lengths = (torch.cat([each[k] for each in offered], dim=1) for k in (0, 1))
         merged = merge_tours(tours, lengths, costs, bases=offset, start=start, end=end)
         parts = [Decoded(part.tours, None, part.lengths) for part in parts]
@@ -267,17 +267,11 @@ def _lengths_by_view(decoded: Decoded, views: int) -> Tensor:
     return decoded.lengths.unflatten(1, (views, -1)).amin(2)
 
 
-def _leaders(decoded: Decoded, views: int) -> tuple[Tensor, Tensor]:
-    """The cheapest tour of each of so many views ``(B, V, n)``, and its length."""
+def _tours(decoded: Decoded, views: int, which: slice) -> tuple[Tensor, Tensor]:
+    """Those tours of each of so many views, ``(B, V * ..., n)``, and their lengths."""
     assert decoded.lengths is not None
     tours, lengths = (x.unflatten(1, (views, -1)) for x in (decoded.tours, decoded.lengths))
-    return tours[:, :, 0], lengths[:, :, 0]
-
-
-def _finite(decoded: Decoded) -> tuple[Tensor, Tensor]:
-    """Tours and their lengths, none of them infinite: what fills up a beam is a tour that is there, too."""
-    assert decoded.lengths is not None
-    return decoded.tours, decoded.lengths.masked_fill(decoded.lengths.isinf(), 0.0)
+    return tours[:, :, which].flatten(1, 2), lengths[:, :, which].flatten(1, 2)
 
 
 def _best(parts: list[Decoded], keep: int) -> Decoded:

@@ -57,10 +57,18 @@ def _compiles(device: torch.device, kernel: Kernel) -> bool:
 
 
 def merge(
-    tours: Tensor, units: Tensor, costs: Costs, bases: int, passes: int, rounds: int, bits: int
+    tours: Tensor,
+    counts: Tensor,
+    units: Tensor,
+    costs: Costs,
+    bases: int,
+    passes: int,
+    rounds: int,
+    bits: int,
 ) -> Tensor:
     """Closed ``tours (B, M, size)`` of 16 bits merged into one of each instance, int16 ``(B, size)``.
 
+    The first ``counts (B,)`` of each are offered, the first ``bases`` of them merged with these.
     ``units (B,)`` make a distance of one, and the longest tour has up to two to the power of ``bits``.
     """
     batch, count, size = tours.shape
@@ -68,7 +76,7 @@ def merge(
     merged, grown = tours.new_empty((batch, size)), tours.new_empty((batch, rounds, bases, size))
     lengths = torch.empty((batch, bases), dtype=torch.int64, device=tours.device)
     kernel(
-        costs.coordinates.contiguous(), units, tours, grown, lengths, merged,
+        costs.coordinates.contiguous(), units, tours, counts, grown, lengths, merged,
         count, size, bases, passes, rounds, int(TOLERANCE * 2**bits),
         RULES[costs.rule], int(not costs.closed), bytes_of(size),
         blocks=batch, shared=shared_of(size, kernel.warps),

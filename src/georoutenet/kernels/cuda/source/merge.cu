@@ -217,15 +217,15 @@ struct Merge {
   }
 };
 
-// For each instance, a block: places (instances, n), `count` tours (instances, count, n), of which the first `bases` take the better
-// parts of all, then, in further rounds, of one another: `grown` (instances, rounds, bases, n). The shortest is `merged`
-// (instances, n), of `lengths` (instances, bases). A length is a whole number of units, `scales` of them make a distance of one;
-// gains of `least` are none. `rule` 1 and 2: distances rounded, and rounded up. The last city may be free, and has no place then.
-// Shared memory: the places, then `bytes` a warp.
+// For each instance, a block: places (instances, n), tours (instances, most, n), of which the first of `counts` (instances) are
+// there. The first `bases` take the better parts of all, then, in further rounds, of one another: `grown` (instances, rounds, bases,
+// n). The shortest, by `lengths` (instances, bases), is `merged` (instances, n). A length is a whole number of units, `scales` of
+// them make a distance of one; gains of `least` are none. `rule` 1 and 2: distances rounded, and rounded up. The last city may be
+// free, and has no place then. Shared memory: the places, then `bytes` a warp.
 #ifdef MERGE_WARPS
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32)
-merge(const double2* places, const double* scales, const unsigned short* tours, unsigned short* grown, long long* lengths,
-      unsigned short* merged, int count, int n, int bases, int passes, int rounds, int least, int rule, int is_free,
+merge(const double2* places, const double* scales, const unsigned short* tours, const int* counts, unsigned short* grown,
+      long long* lengths, unsigned short* merged, int most, int n, int bases, int passes, int rounds, int least, int rule, int is_free,
       int bytes) {
   extern __shared__ uint4 shared[];
   int warp = threadIdx.x / 32, cities = n - is_free;
@@ -234,7 +234,8 @@ merge(const double2* places, const double* scales, const unsigned short* tours, 
   for (int k = threadIdx.x; k < cities; k += blockDim.x) own[k] = places[instance * cities + k];
   __syncthreads();
   Merge merge((char*)(own + n) + warp * bytes, own, scales[instance], n, rule, is_free);
-  tours += instance * count * n, grown += instance * rounds * bases * n, lengths += instance * bases;
+  int count = counts[instance];
+  tours += instance * most * n, grown += instance * rounds * bases * n, lengths += instance * bases;
   for (int turn = 0; turn < rounds; turn++) {
     for (int base = warp; base < bases; base += MERGE_WARPS) {
       merge.load(tours + (size_t)base * n);
