@@ -222,6 +222,8 @@ class SlowSearch:
             city = self.queue.pop(0)
             gained = self.improve(city, depth)
             gain = F(gain + gained)
+            if not is_deep and gained > 0 and abs(gain) <= self.tolerance:
+                break
             if depth < self.depth and gained == 0 and city not in waiting and len(waiting) < WAITING:
                 waiting.append(city)
         self.queue.clear()

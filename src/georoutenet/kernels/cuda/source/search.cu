@@ -260,6 +260,7 @@ struct Search : Tour {
       int city = pop();
       float gained = improve(city, now);
       gain += gained;
+      if (!is_deep && gained > 0.0f && fabsf(gain) <= tolerance) break;  // the tour is what it was
       if (now < depth && gained == 0.0f && waiting < 32 && !votes(lane < waiting && city_waits == city)) {
         if (lane == waiting) city_waits = city;
         waiting++;
