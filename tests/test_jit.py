@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -211,3 +212,36 @@ def test_a_level_holds_for_its_function_and_is_put_back(monkeypatch: pytest.Monk
     levels.clear()
     assert jit.njit(cache=False)(lambda x: x + 4)(1) == 5
     assert max(levels) == before
+
+
+def test_inner_functions_are_optimized_with_their_callers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.codegen import CPUCodeLibrary
+
+    jit._leave_inner_alone()
+    seen: list[bool] = []
+    ours = CPUCodeLibrary._optimize_final_module
+    monkeypatch.setattr(
+        CPUCodeLibrary,
+        "_optimize_final_module",
+        lambda library: (seen.append(jit._compiling["inner"]), ours(library)),
+    )
+
+    @jit.njit(cache=False, **jit.INNER)
+    def square(x: int) -> int:
+        return x * x
+
+    @jit.njit(cache=False, **jit.PLAIN)
+    def squares(n: int) -> int:
+        total = 0
+        for k in range(n):
+            total += square(k)
+        return total
+
+    assert squares(10) == 285
+    assert True in seen  # of `square`
+    assert seen[-1] is False  # of `squares`, the last
+    assert jit._compiling["inner"] is False
+    (text,) = squares.inspect_llvm().values()
+    body = re.search(r"define [^@]*@_ZN[^(]*squares[^{]*\{(.*?)\n\}", text, re.DOTALL)
+    assert body is not None
+    assert "@_ZN" not in body[1]  # `square` went into its caller

@@ -15,7 +15,7 @@ from georoutenet.stop import Progress
 if TYPE_CHECKING:
     from georoutenet.solver.options import Report
 
-PARTS = 67
+PARTS = 76
 """Functions that a first tour has compiled, about: where the bar ends."""
 WIDTH = 24
 WORDS = "compiling, once on this machine"
