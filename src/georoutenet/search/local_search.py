@@ -8,8 +8,8 @@ of as many kicks as there are cities begins with twenty kicks all over the best 
 of its tour that are shorter are taken into the best tour, each for itself (``merge.py``), and the next one
 begins. Kicks alone end in a trap that no single one leads out of.
 
-Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``);
-every change that makes such a tour longer is undone.
+Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``),
+with a walk in each window.
 """
 
 from __future__ import annotations
