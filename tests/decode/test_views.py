@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode import RECOMMENDED, Decoding, beam, decode_views, greedy, make_views
+from georoutenet.decode.common import Decoded
 from georoutenet.decode.views import DecodedViews, looks, shares
 from georoutenet.errors import InputError
 from georoutenet.model.scores import Scores
@@ -270,6 +271,15 @@ def test_errors_say_what_is_allowed() -> None:
         decode_views(policy, points[0])
     with pytest.raises(InputError, match="or a list of instances"):
         decode_views(policy, [])
+
+
+def test_views_without_any_tour_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a beam on a GPU gives for scores that are not numbers: nothing but room that was filled up."""
+    monkeypatch.setattr("georoutenet.decode.views.search", lambda task, backend: nothing)
+    nothing = Decoded(torch.zeros(3, 2, 9).long(), torch.zeros(3, 2), torch.full((3, 2), torch.inf).double())
+    for text in ("beam-8-views-1", "beam-8-views-1-merge"):
+        with pytest.raises(InputError, match="a view has no tour of finite length"):
+            decode_views(policy, instances(3, 9), text, keep=2)
 
 
 def test_beams_that_hold_few_tours_take_none_from_others() -> None:

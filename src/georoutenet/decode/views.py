@@ -205,9 +205,11 @@ def decode_views(
             raise
         complete, interrupted = False, isinstance(error, KeyboardInterrupt)
     parts = [part for _, part in done]
+    leaders = [_tours(part, views, slice(1)) for views, part in done]
+    if not bool(torch.cat([lengths for _, lengths in leaders], dim=1).isfinite().all()):
+        raise InputError("a view has no tour of finite length: scores or coordinates are too large or NaN")
     if decoding.merge:
-        offered = [_tours(part, views, slice(1)) for views, part in done]
-        offered += [_tours(part, views, slice(1, None)) for views, part in done]
+        offered = [*leaders, *(_tours(part, views, slice(1, None)) for views, part in done)]
         tours, lengths = (torch.cat([each[k] for each in offered], dim=1) for k in (0, 1))
         merged = merge_tours(tours, lengths, costs, bases=offset, start=start, end=end)
         parts = [Decoded(part.tours, None, part.lengths) for part in parts]
@@ -282,7 +284,7 @@ def _best(parts: list[Decoded], keep: int) -> Decoded:
         if getattr(parts[0], name) is not None
     }
     lengths, order = torch.sort(joined["lengths"], dim=1, stable=True)
-    if keep > 1 and len(lengths):  # a filled beam
+    if keep > 1 and len(lengths):  # what fills a beam is infinite
         keep = min(keep, int(lengths.isfinite().sum(dim=1).min()))
     order = order[:, :keep]
     rows = torch.arange(len(order), device=order.device)[:, None]

@@ -49,7 +49,7 @@ def _beam(task: BeamTask, part: slice) -> Decoded:
     )
     missing = chances == -torch.inf
     if task.filled:  # the host reads nothing back
-        tours = torch.where(missing[..., None], tours[:, :1], tours)
+        tours = torch.where(missing[..., None], tours[:, :1], tours).clamp(min=0)  # if there is none at all
         assert costs is not None
         lengths = costs.lengths(tours, part.start).masked_fill(missing, torch.inf)
         return Decoded(tours, chances, lengths)
