@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import acos, asin, ceil, cos, floor, sqrt
+from math import acos, asin, cos, floor, sqrt
 
 import numpy as np
 from numba import types
@@ -54,7 +54,7 @@ def place_distance(rule, x, y, i, j):
     exact = sqrt(dx * dx + dy * dy)
     if rule == EUCLIDEAN:
         return exact
-    return floor(exact + 0.5) if rule == EUC_2D else ceil(exact)
+    return np.floor(exact + 0.5) if rule == EUC_2D else np.ceil(exact)
 
 
 @njit(**INNER, forceinline=True)
