@@ -139,12 +139,15 @@ def _leave_inner_alone() -> None:
 def interrupts() -> Iterator[None]:
     """Raise ``KeyboardInterrupt`` where Ctrl-C came while compiled code took or made an array.
 
-    CPython reports that as a ``SystemError`` caused by the interrupt.
+    CPython reports that as a ``SystemError`` caused by the interrupt, or by another one that is.
     """
     try:
         yield
     except SystemError as error:
-        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
 

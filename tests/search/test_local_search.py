@@ -16,7 +16,7 @@ from georoutenet.errors import InputError
 from georoutenet.jit import njit
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
-from georoutenet.search import distances, kernels, steps
+from georoutenet.search import ascent, distances, kernels, steps
 from georoutenet.search.construct import greedy_edge
 from georoutenet.search.local_search import (
     compile_kernels,
@@ -340,7 +340,7 @@ def test_no_improvement_stops_exactly() -> None:
 def test_time_limits_are_kept(n: int, seconds: float, fake_clock: Any) -> None:
     instance = random_instance(n, 10)
     start = np.arange(n)
-    compile_kernels(large=n > 10_000)
+    compile_kernels(path=False, large=n > 10_000, matrix=False)  # as ``improve`` calls it
     began = fake_clock.seconds
     result = improve(instance, start, stop=AnyOf(MaxTime(seconds), MaxIterations(10**9)))
     took = fake_clock.seconds - began
@@ -360,13 +360,32 @@ def test_a_search_looks_at_the_clock_in_time() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_returns_the_best_so_far() -> None:
     instance = random_instance(1000, 11)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    improve(random_instance(10), np.arange(10), stop=MaxIterations(1))  # compile before the signal
-    timer.start()
-    result = improve(instance, np.arange(1000), stop=MaxTime(30))
+
+    def show(progress: Progress) -> None:
+        if progress.iterations > 0 and timer.ident is None:
+            timer.start()
+
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    result = improve(instance, np.arange(1000), stop=MaxTime(30), progress=show)
     timer.join()
     assert result.interrupted
     assert result.length == tour_length(instance, result.tour) < tour_length(instance, np.arange(1000))
+
+
+def test_ctrl_c_while_compiled_code_makes_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prove(self: ascent.Ascent) -> float:  # as CPython and Numba report it
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as interrupt:
+                raise SystemError("_numba_unpickle") from interrupt
+        except SystemError as inner:
+            raise SystemError("complete_bound") from inner
+
+    monkeypatch.setattr(ascent.Ascent, "prove", prove)
+    result = improve(random_instance(50), np.arange(50), stop=MaxIterations(10))
+    assert result.interrupted
+    assert result.tour.tolist() == list(range(50))
 
 
 def test_wrong_input() -> None:
