@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from georoutenet.cli import app, solve
 from georoutenet.cli.screen import complain, say, show_warning, styled, visible
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.instance import Instance
 from georoutenet.stop import Progress
 
@@ -98,10 +98,25 @@ def test_spinner_and_bar(count: int) -> None:
     with solve._Display(console, instances) as display:
         display.show("[/network]", Progress(1.0, 0, 0, 3.0))
         (display.bar or display.status).refresh() if count > 1 else console.print(display.status.renderable)
+        display.rest()
+        assert display.bar is not None or not display.status._live.is_started  # else it would be drawn into
     shown = stream.getvalue()
     assert "[/network]" in shown
     assert "\x1b]0;" not in shown
     assert "\u202e" not in shown
+
+
+def test_cities_are_not_their_own_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written routes are read as cities in visiting order, of which their own tour is another one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y\n0,0\n9,9\n0,9\n9,0\n")
+    assert CliRunner().invoke(app, ["solve", "a.csv", "--output", "route.json"]).exit_code == 0
+    right = CliRunner().invoke(app, ["length", "a.csv", "route.json"])
+    assert "length 36.0" in right.output
+    with pytest.raises(
+        InputError, match="is named twice: a tour counts the cities in the order of their own"
+    ):
+        CliRunner().invoke(app, ["length", "route.json", "route.json"], catch_exceptions=False)
 
 
 def test_a_terminal_that_cannot_show_a_name(tmp_path: Path) -> None:

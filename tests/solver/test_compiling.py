@@ -51,6 +51,7 @@ def test_a_report_that_fails_does_not_reach_the_compiler() -> None:
 def test_a_terminal_shows_a_bar_and_then_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(module, "MENTIONED", 60.0)
     with compiling(None):
         compile_two()
     text = terminal.getvalue()
@@ -82,7 +83,7 @@ def test_scripts_are_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bar_is_full_at_the_end() -> None:
     assert bar(0) == "[" + "." * WIDTH + "]"
     assert bar(PARTS) == bar(9 * PARTS) == "[" + "#" * WIDTH + "]"
-    assert bar(PARTS // 2).count("#") == WIDTH // 2 - 1
+    assert bar(PARTS // 2).count("#") == WIDTH * (PARTS // 2) // PARTS
 
 
 def test_solve_hears_of_nothing_where_nothing_compiles() -> None:
@@ -114,3 +115,20 @@ def test_a_first_call_compiles_as_much_as_the_bar_says(
     parts, begun = done.stdout.split()
     assert 0.7 * PARTS <= int(parts) <= 1.3 * PARTS
     assert begun == "True"
+
+
+def test_nothing_is_drawn_into_a_bar_of_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own lines would break, and brackets are markup there."""
+    from rich.console import Console
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Console(file=terminal, force_terminal=True).status("busy"):
+        assert sys.stderr is not terminal
+        with compiling(None):
+            compile_two()
+    assert "busy" in terminal.getvalue()
+    assert "compil" not in terminal.getvalue()
+    with compiling(None):
+        compile_two()
+    assert "compiling, once on this machine [" in terminal.getvalue()

@@ -9,6 +9,7 @@ import typer
 
 from georoutenet.cli.inputs import CITIES, Matrix, MaxBytes
 from georoutenet.cli.screen import say
+from georoutenet.errors import InputError
 from georoutenet.io.unpack import MAX_BYTES
 
 
@@ -29,6 +30,8 @@ def length(
     from georoutenet.io.files import read_instance, read_tour
     from georoutenet.problem.tour import gap, tour_length
 
+    if cities.exists() and tour.exists() and cities.samefile(tour):
+        raise InputError(f"{tour} is named twice: a tour counts the cities in the order of their own file")
     instance = read_instance(cities, matrix=matrix, max_bytes=max_bytes)
     measured = tour_length(instance, read_tour(tour, instance.n, max_bytes=max_bytes), closed=not open_path)
     unit = f" {instance.unit}" if instance.unit else ""

@@ -230,6 +230,7 @@ def _solve(
             if isinstance(result, GeoRouteNetError):
                 _fail(file, result, failed)
                 continue
+            display.rest()
             for text in (note for note in result.notes if note != CPU_NOTE):  # that is what is usual
                 _note(f"{result.instance.name}: {text}")
             yield file, result
@@ -272,6 +273,11 @@ class _Display:
             return
         best = "" if math.isinf(at.length) else f", length {at.length:,.6g}"
         self.status.update(styled(f"{self.name}: {stage}, {at.seconds:.1f} s{best}"))
+
+    def rest(self) -> None:
+        """One file is solved: what follows, pictures for example, may say something itself."""
+        if self.bar is None:
+            self.status.stop()
 
     def advance(self) -> None:
         if self.bar is not None:

@@ -70,7 +70,12 @@ def bar(parts: int) -> str:
 
 
 def is_watched() -> bool:
-    """Whether a person sees what is written to stderr: a terminal, or a notebook's kernel."""
+    """Whether a person sees what is written to stderr: a terminal, or a notebook's kernel.
+
+    Where rich draws a bar of its own it has put itself in the place of stderr, and lines would break its own.
+    """
+    if type(sys.stderr).__module__.startswith("rich."):
+        return False
     return "ipykernel" in sys.modules or bool(getattr(sys.stderr, "isatty", lambda: False)())
 
 
