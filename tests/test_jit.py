@@ -198,7 +198,9 @@ def test_a_level_holds_for_its_function_and_is_put_back(monkeypatch: pytest.Monk
     from numba.core import codegen
 
     levels: list[int] = []
-    usual = codegen.CPUCodegen._pass_builder
+    usual = getattr(codegen.CPUCodegen, "_pass_builder", None)
+    if usual is None:
+        pytest.skip("this version of Numba makes its passes elsewhere")
 
     def watch(self: Any, **options: Any) -> Any:
         levels.append(int(options.get("opt", numba.config.OPT)))

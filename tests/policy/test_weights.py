@@ -176,7 +176,10 @@ def test_only_real_numbers_are_weights(saved: tuple[Policy, Path], dtype: torch.
     _, path = saved
     tensors = load_file(path)
     tensors["node_input.bias"] = torch.ones(CONFIG.hidden).to(dtype)
-    save_file(tensors, path)
+    try:
+        save_file(tensors, path)
+    except KeyError:
+        pytest.skip(f"this version of safetensors writes no {dtype}")
     rewrite(path)
     with pytest.raises(InputError, match=r"node_input\.bias holds numbers of type '.*; allowed: F64, F32"):
         load_policy(path)
