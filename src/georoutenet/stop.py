@@ -33,8 +33,8 @@ class Progress:
     def tour(self) -> NDArray[np.int64] | None:
         """The best tour so far; to be asked within the call that reports it, since the search then goes on.
 
-        Above 10,000 cities it is the tour before the window that is being searched, a little longer than
-        ``length``.
+        Above 10,000 cities it is the tour before the window that is being searched, or with several workers
+        before their sweep, longer than ``length``.
         """
         return None if self.current is None else self.current()
 

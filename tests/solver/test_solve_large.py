@@ -88,3 +88,14 @@ def test_a_given_tour_is_searched_by_lists_made_for_it() -> None:
     given = np.random.default_rng(1).permutation(1_000)
     result = grn.solve(POINTS, initial_tour=given, stop=grn.MaxIterations(500))
     assert result.length < 0.1 * tour_length(result.instance, given)
+
+
+def test_ctrl_c_while_compiled_code_makes_lists_leaves_a_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(large, "candidates_of_many", interrupted)
+    result = grn.solve(POINTS, max_seconds=30)
+    assert result.interrupted
+    assert result.method == "space-filling curve"
+    assert is_permutation(result.tour, 1_000)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from georoutenet.clock import OutOfTime, compiled_seconds, now, watch_compiler
 from georoutenet.decode.decoding import Decoding
 from georoutenet.device import choose_device, gpu_possible
+from georoutenet.jit import interrupts
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.path import Ends
@@ -46,6 +47,7 @@ PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
 """Seconds per city of what cannot be interrupted, on an idle core."""
 PER_PAIR = 1.5e-8
 """Seconds per entry of the same under a matrix."""
+CURVE = "space-filling curve"
 NO_ROOM = "the time limit left no room for local search"
 BROKEN_OFF = "the time limit ended the local search before it came to an end for the first time"
 TOO_SHORT = (NO_ROOM, BROKEN_OFF)
@@ -133,7 +135,8 @@ class Group:
     def first_tours(self) -> None:
         """By the network or a construction; Ctrl-C at any point leaves a valid tour for every instance."""
         try:
-            self._first_tours()
+            with interrupts():
+                self._first_tours()
         except KeyboardInterrupt:
             self.cancel.set()
             self._first_tours()
@@ -254,6 +257,7 @@ class Group:
             if instance.matrix is not None:
                 self.method = "nearest neighbor"
                 return nearest_city_tour(instance.matrix)
+            self.method = CURVE
             self._no_greedy_edge()
             return space_filling_curve(instance.plane)
         watch_compiler()
@@ -269,21 +273,16 @@ class Group:
 
     def _construct_large(self, instance: Instance) -> Tour:
         with compiling(self.options.progress):
-            tour, method, lists = large.first_tour(
-                instance, self.workers, lambda: self._uncancelled(self._elapsed()), _numba_import()
-            )
-        if method == "greedy edge":
-            self.method = method
-        else:
-            self._no_greedy_edge()
-        if self.count == 1:
-            self.lists = lists
+            left = lambda: self._uncancelled(self._elapsed())  # noqa: E731
+            tour, self.method, lists = large.first_tour(instance, self.workers, left, _numba_import())
+        self._no_greedy_edge()
+        self.lists = lists if self.count == 1 else None
         return tour
 
     def _no_greedy_edge(self) -> None:
-        if self.options.first == "greedy-edge" and self.method != "space-filling curve":
-            self.notes.append("there was no time for greedy edge; the first tour follows a curve")
-        self.method = "space-filling curve"
+        note = "there was no time for greedy edge; the first tour follows a curve"
+        if self.options.first == "greedy-edge" and self.method == CURVE and note not in self.notes:
+            self.notes.append(note)
 
     def _uncancelled(self, elapsed: float) -> float:
         """Seconds left, none after Ctrl-C."""
@@ -292,7 +291,8 @@ class Group:
     def finish(self, k: int) -> Result:
         """Shorten one tour in the time that is left to it; Ctrl-C at any point leaves what there is."""
         try:
-            return self._finish(k)
+            with interrupts():
+                return self._finish(k)
         except KeyboardInterrupt:
             self.cancel.set()
             return self._finish(k)
@@ -311,12 +311,12 @@ class Group:
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
-            elapsed = lambda: shared + now() - began  # noqa: E731
-            if self._shorten_curve(k, elapsed):
+            left = lambda: self._uncancelled(shared + now() - began)  # noqa: E731
+            if self._shorten_curve(k, left):
                 tour = self.tours[k]
                 length = tour_length(instance, tour, closed=options.closed)
-                history.append(Progress(elapsed(), 0, 0, float(length)))
-            neighbors, has_room = self._neighbors(instance, elapsed)
+                history.append(Progress(shared + now() - began, 0, 0, float(length)))
+            neighbors, has_room = self._neighbors(instance, left)
             if has_room:
                 load_compiled(self.ends, [instance], options.progress)
                 offset = shared + now() - began
@@ -386,37 +386,27 @@ class Group:
             return PER_PAIR * self.n**2
         return PER_CITY[work] * self.n
 
-    def _shorten_curve(self, k: int, elapsed: Callable[[], float]) -> bool:
+    def _shorten_curve(self, k: int, left: Callable[[], float]) -> bool:
         """Large tours along a curve are shortened before they are searched; whether this one was."""
         assert self.tours is not None
-        instance = self.instances[k]
-        left = self._left(elapsed()) - _numba_import()
-        if self.method != "space-filling curve" or not large.is_large(instance) or left <= 0:
+        instance, tour = self.instances[k], self.tours[k]
+        if self.method != CURVE or not large.is_large(instance) or left() <= _numba_import():
             return False
         with compiling(self.options.progress):
-            self.tours[k] = large.shorten_curve(
-                instance,
-                self.tours[k],
-                closed=self.options.closed,
-                left=lambda: self._uncancelled(elapsed()),
-            )
+            self.tours[k] = large.shorten_curve(instance, tour, closed=self.options.closed, left=left)
         return True
 
     def _neighbors(
-        self, instance: Instance, elapsed: Callable[[], float]
+        self, instance: Instance, left: Callable[[], float]
     ) -> tuple[NDArray[np.int32] | None, bool]:
         """Neighbor lists for the search (None: its own), and whether there is room for a search."""
-        left = self._left(elapsed()) - _numba_import()
-        if large.is_large(instance):
-            with compiling(self.options.progress):
-                lists = self.lists
-                if lists is None:
-                    lists = large.make_lists(instance, self.workers, lambda: self._uncancelled(elapsed()))
-            room = large.MARGIN * large.SET_UP * self.n
-            return lists, lists is not None and self._left(elapsed()) - _numba_import() > room
-        if left <= MARGIN * self._seconds("nearest"):
-            return None, False
-        return self.neighbors(instance, left), True
+        if not large.is_large(instance):
+            room = left() - _numba_import() > MARGIN * self._seconds("nearest")
+            return self.neighbors(instance, left()) if room else None, room
+        with compiling(self.options.progress):
+            lists = large.make_lists(instance, self.workers, left) if self.lists is None else self.lists
+        least = large.MARGIN * large.SET_UP * self.n + _numba_import()
+        return lists, lists is not None and left() > least
 
     def neighbors(self, instance: Instance, left: float) -> NDArray[np.int32] | None:
         """The local search's own candidate lists (None), or the nearest cities where time is short."""
