@@ -23,6 +23,8 @@ LISTS, GREEDY, CURVE, SET_UP, MEASURE = 2e-6, 2.5e-6, 0.6e-6, 1e-6, 1e-7
 the search does before its first window, what it takes to measure a tour."""
 MARGIN = 1.5
 """Room asked for such work, in multiples of its time."""
+SLOW = 2.0
+"""By how much lists that took long lengthen the estimate for greedy edge, at most: code was loaded too."""
 SHORT = 5
 """Neighbors of a city among which greedy edge looks first."""
 
@@ -52,7 +54,7 @@ def first_tour(instance: Instance, workers: int, left: Left, load: float) -> tup
     n, lists, began = instance.n, None, now()
     if MARGIN * (LISTS / workers + GREEDY) * n + load <= left():
         lists = make_lists(instance, workers, left)
-        slow = max(1.0, (now() - began - load) / (LISTS / workers * n))
+        slow = min(SLOW, max(1.0, (now() - began - load) / (LISTS / workers * n)))
         if lists is not None and MARGIN * GREEDY * slow * n <= left():
             import_whole("georoutenet.search.construct")
             from georoutenet.search.construct import greedy_edge
