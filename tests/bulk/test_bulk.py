@@ -379,7 +379,7 @@ def test_a_worker_that_cannot_start(tmp_path: Path, source: Path, monkeypatch: p
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_manifest.json"]
 
 
-def test_each_gpu_has_a_worker(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_has_workers(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
     class Counted:
@@ -395,13 +395,14 @@ def test_each_gpu_has_a_worker(tmp_path: Path, source: Path, monkeypatch: pytest
             pass
 
     monkeypatch.setattr(settings, "_device", lambda name: "cuda")
-    monkeypatch.setattr(local, "available_cores", lambda: 16)
+    monkeypatch.setattr(local, "available_cores", lambda: 36)
     monkeypatch.setattr(local, "_Worker", Counted)
     for module in (api, local):
         monkeypatch.setattr(module, "count_gpus", lambda: 4)
     with pytest.raises(KeyboardInterrupt):
-        grn.solve_bulk(source, tmp_path / "out", shard_rows=4)
-    assert started == [("cuda:0", 4), ("cuda:1", 4), ("cuda:2", 4), ("cuda:3", 4)]
+        grn.solve_bulk(source, tmp_path / "out", shard_rows=1)
+    assert local.PROCESSES_PER_GPU == 3
+    assert started == [(f"cuda:{k % 4}", 3) for k in range(12)]
 
 
 # -- options -----------------------------------------------------------------------------------------------
