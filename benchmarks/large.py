@@ -6,8 +6,8 @@
 Uniform instances. Their expected optimum is 0.7124 sqrt(n) (1 + 0.73 / sqrt(n)): 225.8 at 100,000 cities. All
 code is loaded before the clock starts. ``took_s`` is wall-clock time around the call, ``peak_mb`` the
 largest memory of the process. ``--processes`` runs so many at a time, where there are cores enough. Rows go
-to ``benchmarks/results/solve_large.csv``. ``--clock cpu`` has one worker's limits count CPU time, for machines
-that are busy with other work.
+to ``benchmarks/results/solve_large.csv``. ``--clock cpu`` has the limits of one worker count CPU time, where
+the machine is busy with other work.
 """
 
 from __future__ import annotations
