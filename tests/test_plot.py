@@ -218,6 +218,7 @@ def test_progress(tmp_path: Path) -> None:
     np.testing.assert_allclose(line, [[0.5, 30], [1.0, 10], [2.0, 1], [3.0, 1]])
     assert figure.axes[0].get_ylabel() == "% above the best known"
     assert figure.axes[0].get_title() == "eight  ·  130 to 101"
+    assert legend(figure.axes[0]) == ["first tour"]
     assert (tmp_path / "progress.png").exists()
     last = plot_progress(instance(8), history[:1]).axes[0]
     assert last.get_ylabel() == "% above the last tour"

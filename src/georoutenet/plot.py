@@ -348,7 +348,7 @@ def plot_progress(
     times, values = np.append(seconds, last), np.append(percent, percent[-1])
     ax.step(times, values, where="post", color=TOUR_COLOR, linewidth=1.6, clip_on=False, zorder=3)
     first: dict[str, Any] = {"color": TOUR_COLOR, "markersize": 5, "clip_on": False, "zorder": 3}
-    ax.plot(seconds[:1], percent[:1], "o", **first)
+    ax.plot(seconds[:1], percent[:1], "o", label="first tour", **first)
     tidy(ax)
     if (percent > 0).sum() > 1:
         # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
@@ -372,8 +372,7 @@ def plot_progress(
         words = _why_flat(instance, lengths[0].item(), bound)
         ax.text(0.5, 0.55, words, transform=ax.transAxes, ha="center", fontsize=10, color=GRAY)
     else:
-        around: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": GRAY}
-        ax.annotate("first tour", (seconds[0], percent[0]), (5, -13), **around)
+        ax.legend(loc="upper right", fontsize=9, frameon=False)  # where lines that fall leave room
     if instance.optimum is None and bound is not None and lengths[-1] > 0:
         title += f"  ·  {proven(lengths[-1].item(), bound)}"
     ax.set_title(title, fontsize=11, color="#222222")

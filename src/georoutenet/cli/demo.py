@@ -26,7 +26,7 @@ def demo(
 
     console, notes = Console(), Console(stderr=True)
     with notes.status("loading") as status:
-        from georoutenet.examples import thousand_cities, us_capitals
+        from georoutenet.examples import thousand_cities, us_capitals, us_outline
         from georoutenet.problem.tour import gap
         from georoutenet.solver.api import solve
         from georoutenet.solver.compiling import WORDS, bar
@@ -41,12 +41,16 @@ def demo(
     for column in ("cities", "first tour", "improved", "change", "gap", "time"):
         table.add_column(column, justify="right")
     written, remarks = [], []
-    for instance, file in ((us_capitals(), "us_capitals.png"), (thousand_cities(), "thousand_cities.png")):
+    examples = (
+        (us_capitals(), us_outline(), "us_capitals.png"),
+        (thousand_cities(), None, "thousand_cities.png"),
+    )
+    for instance, outline, file in examples:
         with notes.status(f"solving {instance.name}"):
             result = solve(instance, stop=AnyOf(MaxTime(seconds), NoImprovement(20 * instance.n)))
             if result.interrupted:
                 raise KeyboardInterrupt
-            result.plot(out / file)
+            result.plot(out / file, outline=outline)
         written.append(out / file)
         remarks += [f"{instance.name}: first tour by {result.method}"]
         remarks += [f"{instance.name}: {note}" for note in result.notes if note != CPU_NOTE]
