@@ -247,3 +247,30 @@ def test_inner_functions_are_optimized_with_their_callers_alone(monkeypatch: pyt
     body = re.search(r"define [^@]*@_ZN[^(]*squares[^{]*\{(.*?)\n\}", text, re.DOTALL)
     assert body is not None
     assert "@_ZN" not in body[1]  # `square` went into its caller
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_nothing_is_collected_while_something_compiles(usual: bool) -> None:
+    import gc
+
+    from numba.extending import overload
+
+    def ask() -> None: ...
+
+    seen: list[bool] = []
+
+    @overload(ask)
+    def while_compiling() -> Any:
+        seen.append(gc.isenabled())
+        return lambda: 7
+
+    asking = jit.njit(cache=False)(lambda: ask())
+    before = gc.isenabled()
+    (gc.enable if usual else gc.disable)()
+    try:
+        assert asking() == 7
+        assert gc.isenabled() is usual
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen
+    assert not any(seen)
