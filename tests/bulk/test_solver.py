@@ -101,7 +101,8 @@ def test_what_gpus_search(monkeypatch: pytest.MonkeyPatch) -> None:
         for row, result in zip(tours, found, strict=True):
             row[: result.instance.n] = result.tour
         lengths = np.array([float(result.length) for result in found])
-        yield Searched(positions, tours, lengths, lengths, lengths.astype(np.int64), "curve", 1.0, True)
+        kicks, all_ = lengths.astype(np.int64), np.ones(len(lengths), dtype=np.bool_)
+        yield Searched(positions, tours, lengths, lengths, kicks, all_, "curve", 1.0)
 
     monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", on_cpu)
     monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
@@ -114,6 +115,14 @@ def test_what_gpus_search(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("start" in error for error in errors.to_pylist())
     for options in ({"max_seconds": 1}, {"lower_bound": True}, {"improve": False}):
         assert not BulkSolver(device="cuda", **options).on_gpu  # type: ignore[arg-type]
+
+
+def test_bounds_are_not_lost_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("georoutenet.solver.api.gpu_possible", lambda name: True)
+    monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
+    monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", lambda *_: pytest.fail("asked"))
+    found = BulkSolver(lower_bound=True)(wide(list("abcde"), CITIES))
+    assert None not in found.column("lower_bound").to_pylist()
 
 
 def test_batches_that_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +19,7 @@ from georoutenet.search.gpu import engine
 from georoutenet.search.path import Ends
 from georoutenet.solver import batch_gpu
 from georoutenet.solver.options import SolveOptions
-from georoutenet.stop import AnyOf, MaxIterations, MaxTime, NoImprovement, Stop
+from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement, Stop
 from tests.solver.solved import VARIANTS
 
 CPU = torch.device("cpu")
@@ -144,6 +145,7 @@ def test_what_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(None, forever) == (12 * batch_gpu.KICKS_PER_CITY, 20_000, 7)
     assert found(MaxIterations(7), forever) == (7, forever, 0)
     assert found(MaxTime(1), 1.0) == (forever, 20_000, 7)
+    assert found(Gap(1.0), forever) == found(None, forever)  # there are no bounds
 
 
 def test_the_network_alone(gpu: list[int]) -> None:
@@ -174,9 +176,38 @@ def test_gpus_share_a_batch(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> 
     assert seen[-1] == (5, pytest.approx(float(lengths.mean())))
 
 
+def test_an_error_on_one_gpu_ends_the_others(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_gpu, "gpus_for", lambda *_: [CPU, CPU])
+    monkeypatch.setattr(batch_gpu, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    waited: list[bool] = []
+
+    def search(points: torch.Tensor, *_: Any, goes_on: Any, **__: Any) -> engine.Found:
+        waited.append(goes_on())
+        raise RuntimeError("the first")
+
+    monkeypatch.setattr(batch_gpu, "improve_batch", search)
+    with pytest.raises(RuntimeError, match="the first"):
+        grn.solve_batch(POINTS, device="cuda")
+    assert len(waited) == 1 or not all(waited)
+
+
+def test_the_network_alone_keeps_a_limit(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is looked at before each call of the network; a tour along a curve is called that."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(batch_gpu, "now", lambda: float(next(clock)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GeoRouteNetWarning)
+        tours, lengths = grn.solve_batch(
+            POINTS, device="cuda", improve=False, decoder="greedy", max_seconds=0.5
+        )
+    check(tours, lengths, {})
+    np.testing.assert_array_equal(tours, batch_gpu.curves(torch.from_numpy(POINTS)))
+
+
 def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device(name.replace("auto", "cuda")))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(engine, "compile_all", lambda *_: "RuntimeError: no compiler")
     engine.compiles.cache_clear()
     plain = DistanceRule.EUCLIDEAN

@@ -90,7 +90,7 @@ class BulkSolver:
             done |= self._solve_on_gpu(rows)
         open_ = [k for k in range(len(rows)) if k not in done]
         instances = [instance for k in open_ if (instance := rows[k].instance) is not None]
-        for j, result in solve_all(instances, self.options):
+        for j, result in solve_all(instances, self.options, on_gpu=False):
             k = open_[j]
             if isinstance(result, GeoRouteNetError):
                 done[k] = Solved(rows[k].id, rows[k].n, error=str(result))

@@ -16,6 +16,7 @@ from georoutenet.kernels import encoder as in_kernels
 from georoutenet.kernels.choose import CUDA, Case, choose
 from georoutenet.kernels.cpu import dense as cpu_dense
 from georoutenet.kernels.cuda.neighborhood_attention import SLOTS
+from georoutenet.kernels.cuda.node_weights import table_of
 from georoutenet.model.all_pairs import all_pairs
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
@@ -179,7 +180,10 @@ class Policy(nn.Module):
             scores = in_kernels.all_pairs(encoder, some, scaled, pairs=pairs, hopper=hopper)
             return *scores, pairs.are_cut()
 
-        parts = [replayed(self, run, some, hopper) for some in coords.chunk(self._chunks(coords))]
+        parts = [
+            replayed(self, run, some, hopper, held=lambda: table_of(encoder))
+            for some in coords.chunk(self._chunks(coords))
+        ]
         start, logits, cut = zip(*parts, strict=True)
         if bool(torch.stack(cut).any()):
             return None

@@ -31,8 +31,8 @@ Pass = Callable[[Tensor], tuple[Tensor, ...]]
 class Recording:
     """One pass over coordinates of one shape."""
 
-    def __init__(self, run: Pass, coords: Tensor) -> None:
-        self.coords = coords.clone()
+    def __init__(self, run: Pass, coords: Tensor, held: Callable[[], object]) -> None:
+        self.coords = torch.empty_like(coords).copy_(coords)
         stream = torch.cuda.Stream(coords.device)
         stream.wait_stream(torch.cuda.current_stream(coords.device))
         with torch.cuda.stream(stream):
@@ -42,6 +42,7 @@ class Recording:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
             self.results = run(self.coords)
+        self.held = held()
 
     def __call__(self, coords: Tensor) -> tuple[Tensor, ...]:
         self.coords.copy_(coords)
@@ -55,24 +56,36 @@ _refused: set[torch.device] = set()
 """Where a pass could not be recorded; passes are launched there."""
 
 
-def replayed(network: nn.Module, run: Pass, coords: Tensor, *kind: Hashable) -> tuple[Tensor, ...]:
-    """``run(coords)``, from a graph where the same ``network`` had the same shape and ``kind`` before."""
+def replayed(
+    network: nn.Module, run: Pass, coords: Tensor, *kind: Hashable, held: Callable[[], object] = lambda: None
+) -> tuple[Tensor, ...]:
+    """``run(coords)``, from a graph where the same ``network`` had the same shape and ``kind`` before.
+
+    ``held()`` is what ``run`` reads beside weights: a graph keeps it.
+    """
     batch, n, _ = coords.shape
     if not coords.is_cuda or batch * n * n > PAIRS or coords.device in _refused:
         return run(coords)
-    key = (batch, n, coords.device, next(network.parameters()).data_ptr(), *kind)
+    if torch.is_inference_mode_enabled():  # its tensors cannot be written to outside
+        return run(coords)
+    weights = tuple((each.data_ptr(), each.dtype) for each in network.parameters())
+    key = (batch, n, coords.device, weights, *kind)
     with _lock:  # what a graph reads and writes is its own
-        recording = _recording(network, run, coords, key)
+        recording = _recording(network, run, coords, key, held)
         return run(coords) if recording is None else recording(coords)
 
 
-def _recording(network: nn.Module, run: Pass, coords: Tensor, key: Hashable) -> Recording | None:
+def _recording(
+    network: nn.Module, run: Pass, coords: Tensor, key: Hashable, held: Callable[[], object]
+) -> Recording | None:
     known = _recordings.setdefault(network, OrderedDict())
     if key not in known:
         known[key] = None
     elif known[key] is None:
         try:
-            known[key] = Recording(run, coords)
+            known[key] = Recording(run, coords, held)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
         except RuntimeError as error:
             _refused.add(coords.device)
             message = "a pass of the network cannot be recorded as a CUDA graph; it is launched as it is"

@@ -131,12 +131,13 @@ def _warn_of_short_limit(results: list[Result]) -> None:
 
 
 def solve_all(
-    instances: Sequence[Instance], options: SolveOptions, *, single: bool = False
+    instances: Sequence[Instance], options: SolveOptions, *, single: bool = False, on_gpu: bool = True
 ) -> Iterator[tuple[int, Result | GeoRouteNetError]]:
     """Positions and results as they are ready: first tours size by size, then searches side by side.
 
     Where a size cannot be solved as asked, its positions come with the error. ``single``: there is one
-    instance, and ``workers`` is for it, as in ``solve``.
+    instance, and ``workers`` is for it, as in ``solve``. GPUs search where they are wanted and can, unless
+    ``on_gpu`` is False.
     """
     cancel = threading.Event()
     sizes: dict[tuple[object, ...], list[int]] = {}
@@ -147,7 +148,7 @@ def solve_all(
             yield k, error
             continue
         sizes.setdefault((instance.n, instance.has_coordinates, *ends), []).append(k)
-    if not single and options.improve and gpu_possible(options.device):
+    if on_gpu and not single and options.improve and gpu_possible(options.device):
         done = set[int]()
         try:
             for k, result in _on_gpus(instances, sorted(chain(*sizes.values())), options):

@@ -153,7 +153,7 @@ class _Batch:
             self._report_mean(done, total / done)
 
         on_gpus = batch_gpu.GpuBatches(
-            self.given.double() if _is_tensor(self.given) else torch.from_numpy(self.points),
+            self.given.detach().double() if _is_tensor(self.given) else torch.from_numpy(self.points),
             devices,
             self.ends,
             self.rule,
@@ -163,7 +163,7 @@ class _Batch:
             report=report,
         )
         on_gpus.run()
-        self._warn(self.count - on_gpus.searched)
+        self._warn(self.count - int(on_gpus.joined("searched").sum()))
         self.tours, self.lengths = on_gpus.joined("tours"), on_gpus.joined("lengths")
         return True
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from georoutenet.clock import OutOfTime, now
 from georoutenet.decode.views import decode_views
 from georoutenet.device import choose_device, memory_available
 from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import Cycle, curves, tour_lengths
 from georoutenet.search.gpu.engine import FEWEST, compiles, improve_batch, kernel_for, walks_to_fill, why_not
@@ -27,7 +28,7 @@ from georoutenet.search.path import Ends
 from georoutenet.solver.network import check_memory, choose_decoding, load, products_in, views_per_call
 from georoutenet.solver.options import SolveOptions
 from georoutenet.solver.stages import AGREED, Group, default_stop, that_ends
-from georoutenet.stop import AnyOf, Progress, Stop
+from georoutenet.stop import AnyOf, Gap, Progress, Stop
 
 CHUNK = 1 << 16
 """Instances on the device at a time, at most."""
@@ -47,6 +48,10 @@ def gpus_for(options: SolveOptions, n: int, rule: DistanceRule, ends: Ends, coun
     device = choose_device(options.device)
     if device.type != "cuda":
         return []
+    if device.index is None:  # by number: kernels are compiled for each
+        device = torch.device("cuda", torch.cuda.current_device())
+    else:
+        count = 0
     policy = options.weights
     if options.improve:
         reason = why_not(n, rule, ends)
@@ -58,12 +63,10 @@ def gpus_for(options: SolveOptions, n: int, rule: DistanceRule, ends: Ends, coun
             return []
     elif rule is not DistanceRule.EUCLIDEAN or options.first not in ("auto", "network"):
         return []
-    elif not isinstance(policy, (str, Path)):
-        return [policy.device] if policy.device.type == "cuda" else []
-    if device.index is not None:
-        return [device]
-    number = max(1, min(torch.cuda.device_count(), count // LEAST_EACH))
-    return [torch.device("cuda", index) for index in range(number)]
+    if not isinstance(policy, (str, Path)) and (options.names_network or not options.improve):
+        return [policy.device] if policy.device.type == "cuda" else [device] if options.improve else []
+    others = [torch.device("cuda", k) for k in range(torch.cuda.device_count()) if k != device.index]
+    return [device, *others][: max(1, count // LEAST_EACH)]
 
 
 def limits(stop: Stop) -> tuple[float, float]:
@@ -97,6 +100,7 @@ class GpuBatch:
         self.points, self.device, self.rule, self.options = points, device, rule, options
         self.cycle, self.left, self.report, self.sizes = Cycle(ends), left, report, sizes
         count, n = points.shape[:2]
+        limit = None if isinstance(limit, Gap) else limit  # there are no bounds here: as without a limit
         timed, default = math.isfinite(left()), default_stop(n)
         own = default if limit is None else that_ends(limit, n)
         self.kicks, self.idle = limits(AnyOf(own, default) if timed else own)
@@ -108,14 +112,15 @@ class GpuBatch:
         self.lengths = torch.zeros(count, dtype=torch.float64, device=device)
         self.first = torch.zeros_like(self.lengths)
         self.kicked = torch.zeros(count, dtype=torch.int64, device=device)
+        self.searched = torch.zeros(count, dtype=torch.bool, device=device)
         self.method = "space-filling curve"
-        self.searched = 0
+        self.cancel = threading.Event()
 
     def run(self) -> None:
         count, n = self.points.shape[:2]
         room = memory_available(str(self.device)) // (BYTES_PER_CITY * n * self.walks)
         chunk, first = max(1, min(CHUNK, room, count)), 0
-        while first < count:
+        while first < count and not self.cancel.is_set():
             part = slice(first, min(first + chunk, count))
             try:
                 self._solve(part)
@@ -147,12 +152,11 @@ class GpuBatch:
                 kicks=self.kicks,
                 idle=self.idle,
                 agreed=self.agreed,
-                goes_on=lambda: now() - began < share,
+                goes_on=lambda: now() - began < share and not self.cancel.is_set(),
                 sizes=sizes,
             )
             tours, lengths, kicks = found.tours, found.lengths, found.kicks
-        if share > 0:
-            self.searched += len(points)
+        self.searched[part] = share > 0
         self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
             tours,
             lengths,
@@ -182,15 +186,19 @@ class GpuBatch:
             return self._by_group(points, seconds)
         decoding = choose_decoding(n, options, place)
         check_memory(n, decoding, place)
-        self.method = f"{Path(weights).stem}, " if isinstance(weights, (str, Path)) else ""
-        self.method += str(decoding)
+
+        def score(some: Tensor) -> Scores:
+            if now() > until or self.cancel.is_set():
+                raise OutOfTime
+            return policy(some, candidates=decoding.candidates)
+
         ends, step = self.cycle.ends, max(1, DECODED // (decoding.views * n * (n if decoding.merge else 8)))
         tours = []
         with products_in(policy, decoding.precision):
             for some in points.split(step):
                 try:
                     found = decode_views(
-                        partial(policy, candidates=decoding.candidates),
+                        score,
                         some,
                         decoding,
                         start=ends.start,
@@ -207,6 +215,8 @@ class GpuBatch:
                 if found.interrupted:
                     raise KeyboardInterrupt
                 tours.append(found.best())
+        self.method = f"{Path(weights).stem}, " if isinstance(weights, (str, Path)) else ""
+        self.method += str(decoding)
         return torch.cat(tours)
 
     def _by_group(self, points: Tensor, seconds: float) -> Tensor | None:
@@ -227,11 +237,21 @@ class GpuBatches:
 
     def __init__(self, points: Tensor, devices: list[torch.device], *given: Any, **settings: Any) -> None:
         """The rest as ``GpuBatch`` takes it."""
-        sizes = settings.pop("sizes", None)
+        sizes, report, lock = settings.pop("sizes", None), settings.pop("report"), threading.Lock()
+
+        def one_at_a_time(done: int, lengths: float) -> None:
+            with lock:
+                report(done, lengths)
+
         cuts = np.linspace(0, len(points), len(devices) + 1).astype(int).tolist()
         self.parts = [
             GpuBatch(
-                points[low:high], device, *given, **settings, sizes=None if sizes is None else sizes[low:high]
+                points[low:high],
+                device,
+                *given,
+                **settings,
+                report=one_at_a_time,
+                sizes=None if sizes is None else sizes[low:high],
             )
             for device, low, high in zip(devices, cuts, cuts[1:], strict=False)
         ]
@@ -241,7 +261,14 @@ class GpuBatches:
             self._run(self.parts[0])
             return
         with ThreadPoolExecutor(len(self.parts)) as pool:
-            list(pool.map(self._run, self.parts))
+            jobs = [pool.submit(self._run, part) for part in self.parts]
+            try:
+                for job in as_completed(jobs):
+                    job.result()
+            except BaseException:  # the others end at their next launch
+                for part in self.parts:
+                    part.cancel.set()
+                raise
 
     @staticmethod
     def _run(part: GpuBatch) -> None:
@@ -249,10 +276,6 @@ class GpuBatches:
             part.run()
 
     def joined(self, name: str) -> Tensor:
-        """``tours``, ``lengths``, ``first`` or ``kicked`` of all instances."""
-        device = self.parts[0].device
-        return torch.cat([getattr(part, name).to(device) for part in self.parts])
-
-    @property
-    def searched(self) -> int:
-        return sum(part.searched for part in self.parts)
+        """``tours``, ``lengths``, ``first``, ``kicked`` or ``searched`` of all instances."""
+        first, *others = (getattr(part, name) for part in self.parts)
+        return torch.cat([first, *(each.to(first.device) for each in others)]) if others else first

@@ -36,9 +36,9 @@ class Searched:
     lengths: NDArray[np.float64]  # (B,)
     first: NDArray[np.float64]  # (B,), of the first tours
     kicks: NDArray[np.int64]  # (B,)
+    searched: NDArray[np.bool_]  # (B,); the others follow a curve, since time had ended
     method: str
     seconds: float  # of all
-    in_time: bool
 
 
 def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterator[Searched]:
@@ -49,40 +49,54 @@ def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterato
     if options.device == "auto" and sum(map(len, groups.values())) < WORTH_IT:
         return
     for (rule, *_), positions in groups.items():
-        cities = [instances[k].coordinates for k in positions]
-        points, sizes = padded(cities)
-        n = points.shape[1]
-        start, end = (
-            None if each is None else instances[positions[0]].city(each)
-            for each in (options.start, options.end)
-        )
-        try:
-            ends = Ends(n, start=start, end=end, closed=options.closed)
-        except InputError:  # no such city: whoever solves them one by one says so
-            continue
-        devices = gpus_for(options, n, rule, ends, len(positions))
-        if not devices:
-            continue
         began = now()
-        limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
-        batches = GpuBatches(
-            points,
-            devices,
-            ends,
-            rule,
-            options,
-            limit=limit,
-            left=partial(_left, limit, began),
-            report=lambda *_: None,
-            sizes=None if int(sizes.min()) == n else sizes,
+        try:
+            found = _search([instances[k] for k in positions], rule, options, began)
+        except InputError:  # whoever solves them one by one says which cannot be
+            continue
+        if found is None:
+            continue
+        tours, lengths, first, kicks, searched = (
+            found.joined(name).cpu().numpy() for name in ("tours", "lengths", "first", "kicked", "searched")
         )
-        batches.run()
-        tours, lengths, first, kicks = (
-            batches.joined(name).cpu().numpy() for name in ("tours", "lengths", "first", "kicked")
+        yield Searched(
+            positions, tours, lengths, first, kicks, searched, found.parts[0].method, now() - began
         )
-        in_time = batches.searched == len(positions)
-        method = batches.parts[0].method
-        yield Searched(positions, tours, lengths, first, kicks, method, now() - began, in_time)
+
+
+def _search(
+    instances: list[Instance], rule: DistanceRule, options: SolveOptions, began: float
+) -> GpuBatches | None:
+    """One group; None where no GPU is to search it."""
+    points, sizes = padded([instance.coordinates for instance in instances])
+    n, count = points.shape[1], len(instances)
+    start, end = (None if each is None else instances[0].city(each) for each in (options.start, options.end))
+    ends = Ends(n, start=start, end=end, closed=options.closed)
+    devices = gpus_for(options, n, rule, ends, count)
+    if not devices:
+        return None
+    limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
+    done, total = 0, 0.0
+
+    def report(more: int, lengths: float) -> None:
+        nonlocal done, total
+        done, total = done + more, total + lengths
+        if options.progress is not None:
+            options.progress("batch", Progress(now() - began, done, 0, total / done))
+
+    batches = GpuBatches(
+        points,
+        devices,
+        ends,
+        rule,
+        options,
+        limit=limit,
+        left=partial(_left, limit, began),
+        report=report,
+        sizes=None if int(sizes.min()) == n else sizes,
+    )
+    batches.run()
+    return batches
 
 
 def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tuple[int, Result]]:
@@ -91,12 +105,12 @@ def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tu
         each = group.seconds / len(group.positions)
         for j, k in enumerate(group.positions):
             instance = instances[k]
-            tour = group.tours[j, : instance.n]
+            tour = group.tours[j, : instance.n].copy()
             whole = int if instance.is_integer else float
             length, first = whole(group.lengths[j]), whole(group.first[j])
             history = [Progress(0.0, 0, 0, first)]
             if length < first:
-                history.append(Progress(group.seconds, int(group.kicks[j]), 0, length))
+                history.append(Progress(each, int(group.kicks[j]), 0, length))
             yield (
                 k,
                 Result(
@@ -108,7 +122,7 @@ def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tu
                     timings={"improve": each, "total": each},
                     history=history,
                     iterations=int(group.kicks[j]),
-                    notes=[] if group.in_time else [NO_ROOM],
+                    notes=[] if group.searched[j] else [NO_ROOM],
                     score=partial(edge_marginals, instance, options.weights, options.device),
                 ),
             )
@@ -121,11 +135,15 @@ def _groups(
     size where tours have fixed ends, are open, or follow no curve at first."""
     plain = options.first == "curve" or (options.first == "auto" and not options.names_network)
     together = plain and options.closed and options.start is None and options.end is None
+    given = (options.start, options.end)
     groups: dict[tuple[DistanceRule, object, object, object], list[int]] = {}
     for k, instance in enumerate(instances):
         if instance.rule in RULES and instance.has_coordinates and FEWEST <= instance.n <= CITIES:
             size = _room(instance.n) if together else instance.n
-            ends = [None if each is None else instance.city(each) for each in (options.start, options.end)]
+            try:
+                ends = [None if city is None else instance.city(city) for city in given]
+            except InputError:
+                continue
             groups.setdefault((instance.rule, size, *ends), []).append(k)  # type: ignore[arg-type]
     return groups
 

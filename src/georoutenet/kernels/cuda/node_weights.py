@@ -294,6 +294,11 @@ def _arrange(source: Source, table: Table) -> tuple[Tensor, Tensor]:
 _tables: WeakKeyDictionary[GeoRouteNet, Table] = WeakKeyDictionary()
 
 
+def table_of(net: GeoRouteNet) -> Table | None:
+    """Where the weights are, as the last pass of ``net`` read it."""
+    return _tables.get(net)
+
+
 def arranged(net: GeoRouteNet, *, hopper: bool) -> tuple[Tensor, Tensor, list[int]]:
     """All layers' fragments in a row in bf16; the vectors ``(layers, 14 * 128)`` in fp32; and where each
     layer's fragments, forward and backward, begin."""
