@@ -2,9 +2,9 @@
 # Everything that needs a GPU and no training: tests, each kernel's benchmark, whole steps.
 #   benchmarks/gpu.sh [FOLDER [PART...]]
 # PART is tests, training-tests, kernels, steps, merge or search (default: all); results are appended to FOLDER/*.csv (default:
-# benchmarks/results). What fails does not stop the rest; the exit status is the number of commands that failed.
+# benchmarks/results/gpu). What fails does not stop the rest; the exit status is the number of commands that failed.
 cd "$(dirname "$0")/.." || exit 1
-out=${1:-benchmarks/results}
+out=${1:-benchmarks/results/gpu}
 shift
 mkdir -p "$out"
 export PYTHONPATH=src PYTHONUNBUFFERED=1
@@ -19,17 +19,17 @@ many=$(python3 -c "import xdist" 2>/dev/null && echo "-n 8")
 gpu_tests() {
   run "$1" python3 -m pytest -v -o addopts= $many --maxfail 20 -m "gpu and not slow" -p no:cacheprovider "${@:2}"
 }
-step() { run "$1" python3 benchmarks/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
+step() { run "$1" python3 benchmarks/gpu/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
 for part in ${*:-tests training-tests kernels steps merge search}; do
   case $part in
     tests) gpu_tests 420 tests/kernels tests/model tests/policy tests/decode tests/solver ;;
     training-tests) gpu_tests 420 tests/train ;;
     kernels)
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv"
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
-      run 60 python3 benchmarks/cuda_kernels.py --csv "$out/kernels.csv" --mma
-      run 60 python3 benchmarks/replay.py --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/gpu/cuda_kernels.py --csv "$out/kernels.csv"
+      run 60 python3 benchmarks/gpu/cuda_kernels.py --csv "$out/kernels.csv" --batch 64
+      run 60 python3 benchmarks/gpu/cuda_kernels.py --csv "$out/kernels.csv" --mma
+      run 60 python3 benchmarks/gpu/replay.py --csv "$out/kernels.csv"
       ;;
     steps)
       step 180 --profile
@@ -37,8 +37,8 @@ for part in ${*:-tests training-tests kernels steps merge search}; do
       step 120 --profile --set policy.encoder=nar4tsp --case "$large" --case "$small"
       step 180 --set fused=false --case "$large" --case "$small"
       ;;
-    merge) run 120 python3 benchmarks/merge_gpu.py --csv "$(realpath "$out")/merge_gpu.csv" ;;
-    search) run 1800 python3 benchmarks/gpu_search.py --csv "$(realpath "$out")/gpu_search.csv" ;;
+    merge) run 120 python3 benchmarks/gpu/merge_gpu.py --csv "$(realpath "$out")/merge_gpu.csv" ;;
+    search) run 1800 python3 benchmarks/gpu/gpu_search.py --csv "$(realpath "$out")/gpu_search.csv" ;;
     *) echo "unknown part $part" >&2; exit 2 ;;
   esac
 done

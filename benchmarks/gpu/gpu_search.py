@@ -1,17 +1,17 @@
 """The GPU's local search: gap against instances per second, from three kinds of first tours, beside the CPU.
 
-    python benchmarks/gpu_search.py                      # test50, test100, test200, test1000
-    python benchmarks/gpu_search.py --n 100 --depth 1 3 5
-    python benchmarks/gpu_search.py --n 100 --iterations 0 50      # 0: lists of the nearest, not by alpha
-    python benchmarks/gpu_search.py --dry-run            # no GPU: a few kicks in the emulator, no rows
-    python benchmarks/gpu_search.py --dry-run --n 100 --first curve --count 24 --kicks 512 --csv FILE
+    python benchmarks/gpu/gpu_search.py                      # test50, test100, test200, test1000
+    python benchmarks/gpu/gpu_search.py --n 100 --depth 1 3 5
+    python benchmarks/gpu/gpu_search.py --n 100 --iterations 0 50      # 0: lists of the nearest, not by alpha
+    python benchmarks/gpu/gpu_search.py --dry-run            # no GPU: a few kicks in the emulator, no rows
+    python benchmarks/gpu/gpu_search.py --dry-run --n 100 --first curve --count 24 --kicks 512 --csv FILE
 
 The instances of the test sets, repeated up to ``--count``, are taken to more and more kicks; a row is
 written each time their number has doubled: mean gap to the packaged references, seconds of the first tours
 and of the search since, its neighbor lists included (the device is waited for), instances and kicks per
 second of both together. ``greedy-edge`` is made by one CPU thread, ``network`` by the packaged weights with
 greedy decoding of one view. The rows ``cpu`` are ``solve_batch(device="cpu")`` on all cores. Rows go to
-``benchmarks/results/gpu_search.csv`` or to another file, ``--csv``. In the emulator kicks and gaps are
+``benchmarks/results/gpu/gpu_search.csv`` or to another file, ``--csv``. In the emulator kicks and gaps are
 those of a GPU; times mean nothing.
 """
 
@@ -26,7 +26,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rows import append
 from torch import Tensor
 
 import georoutenet as grn
@@ -35,6 +34,9 @@ from georoutenet.search.construct import greedy_edge
 from georoutenet.search.gpu.cycle import curves
 from georoutenet.search.gpu.engine import ITERATIONS, Walks, walks_to_fill
 from georoutenet.search.path import Ends
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from rows import append
 
 COUNTS = {50: 20_000, 100: 20_000, 200: 20_000, 1000: 4_096}
 COLUMNS = (
@@ -124,7 +126,7 @@ def emulate() -> None:
     """Kernels run in the tests' emulator."""
     import pytest
 
-    sys.path.append(str(Path(__file__).parent.parent / "tests" / "kernels" / "cuda"))
+    sys.path.append(str(Path(__file__).parents[2] / "tests" / "kernels" / "cuda"))
     from emulated import emulate
 
     emulate(pytest.MonkeyPatch())
@@ -150,7 +152,7 @@ def main() -> None:
     elif not torch.cuda.is_available():
         parser.error("there is no CUDA device; --dry-run needs none")
     else:
-        target, options.kicks = target or Path("gpu_search.csv"), options.kicks or 4096
+        target, options.kicks = target or Path("gpu/gpu_search.csv"), options.kicks or 4096
     device = torch.device("cpu" if options.dry_run else "cuda")
     cpu = min(200, options.count or 200) if options.cpu is None else options.cpu
     for n in options.n:

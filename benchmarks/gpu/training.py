@@ -1,8 +1,8 @@
 """Training speed: steps and instances per second of the whole step, and where the time of a step goes.
 
-    python benchmarks/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
+    python benchmarks/gpu/training.py [--device cuda] [--seconds 5] [--case "n=50 batch=64 M=3"] [--profile]
         [--memory] [--trace trace.csv] [--mma] [--at-once] [--set policy.encoder=nar4tsp]
-        [--csv benchmarks/results/training.csv]
+        [--csv benchmarks/results/gpu/training.csv]
 
 The whole step is timed as it runs in training: compiled and captured on CUDA, eager on the CPU. The parts
 are timed one by one in the uncaptured step, so on small batches they consist of launch times.
@@ -216,7 +216,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "training.csv")
+    parser.add_argument(
+        "--csv", type=Path, default=Path(__file__).parents[1] / "results" / "gpu" / "training.csv"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--case", choices=list(CASES), action="append", help="measure these cases alone")
     parser.add_argument("--profile", action="store_true", help="also print the step's GPU kernels by time")

@@ -1,6 +1,6 @@
 """Speed of the GPU decoders, scores given: rollout, greedy, Beam-1000 and the recommended beam.
 
-Run with ``python benchmarks/decoders_gpu.py``; ``--sweep`` also times other launch shapes, without recording
+Run with ``python benchmarks/gpu/decoders_gpu.py``; ``--sweep`` also times other shapes, without recording
 them. Each time is the median of repeated calls between CUDA events, after a warm-up that compiles.
 """
 
@@ -25,7 +25,7 @@ from georoutenet.decode.gpu.beam import beam_tours
 from georoutenet.decode.gpu.rollout import greedy, rollout
 from georoutenet.io.atomic import atomic_write
 
-RESULTS = Path(__file__).parent / "results" / "decoders_gpu.csv"
+RESULTS = Path(__file__).parents[1] / "results" / "gpu" / "decoders_gpu.csv"
 FIELDS = [
     "date",
     "device",

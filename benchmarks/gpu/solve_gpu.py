@@ -1,13 +1,13 @@
 """``solve_batch`` from host arrays to host tours on a GPU, beside solvers on the cores of the same machine.
 
-    python benchmarks/solve_gpu.py network     # decoders alone: val50, diag100, test50 ... test1000
-    python benchmarks/solve_gpu.py search      # the search, at several limits of kicks and by default
-    python benchmarks/solve_gpu.py one         # a single instance of 100 cities, from coordinates to its tour
-    python benchmarks/solve_gpu.py peers       # fast-tsp, LKH and our own search, a process on each core
+    python benchmarks/gpu/solve_gpu.py network     # decoders alone: val50, diag100, test50 ... test1000
+    python benchmarks/gpu/solve_gpu.py search      # the search, at several limits of kicks and by default
+    python benchmarks/gpu/solve_gpu.py one         # one instance of 100 cities, from coordinates to its tour
+    python benchmarks/gpu/solve_gpu.py peers       # fast-tsp, LKH and our own search, a process on each core
 
 Rates are of fresh uniform instances, the best of ``--repeats`` after a warm-up; gaps of the named held-out
 sets (val50 and diag100: sets of selection), to their packaged references. Every row is one setting. Rows
-go to ``benchmarks/results/solve_gpu.csv`` or to ``--csv``, and lengths of each instance to ``--lengths
+go to ``benchmarks/results/gpu/solve_gpu.csv`` or to ``--csv``, and lengths of each instance to ``--lengths
 FILE.npz``. A peer that finds no tour in its time is given twice as much.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,10 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rows import append
 
 import georoutenet as grn
 from georoutenet.evaluate.references import load_references, random_set
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from rows import append
 
 COLUMNS = (
     "what", "setting", "set", "n", "count", "seconds", "instances_per_second", "instances_of_gap",
@@ -216,7 +219,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--share", type=float, default=4.0, help="seconds of a row of peers")
-    parser.add_argument("--csv", default="solve_gpu.csv")
+    parser.add_argument("--csv", default="gpu/solve_gpu.csv")
     parser.add_argument("--lengths", type=Path)
     options = parser.parse_args()
 

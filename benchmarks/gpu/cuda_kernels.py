@@ -1,6 +1,6 @@
 """The training kernels in CUDA C++ beside compiled PyTorch: forward, and forward with backward.
 
-    python benchmarks/cuda_kernels.py [--batch 512] [--n 50] [--mma] [--csv benchmarks/results/kernels.csv]
+    python benchmarks/gpu/cuda_kernels.py [--batch 512] [--n 50] [--mma] [--csv FILE]
 
 Everything is timed in a CUDA graph, as in training. With ``--mma`` a Hopper GPU runs the kernels' build for
 other GPUs.

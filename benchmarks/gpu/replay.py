@@ -1,8 +1,8 @@
 """The replay of given tours on a GPU: forward and backward, fused by launch shape, against compiled PyTorch.
 
-    python benchmarks/replay.py [--batch 512] [--n 50] [--tours 48]
+    python benchmarks/gpu/replay.py [--batch 512] [--n 50] [--tours 48]
 
-Appends to benchmarks/results/kernels.csv.
+Appends to benchmarks/results/gpu/kernels.csv.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from triton.testing import do_bench
 
-RESULTS = Path(__file__).parent / "results" / "kernels.csv"
+RESULTS = Path(__file__).parents[1] / "results" / "gpu" / "kernels.csv"
 COLUMNS = ("date", "commit", "device", "torch", "kernel", "batch", "n", "what", "launch", "milliseconds")
 
 

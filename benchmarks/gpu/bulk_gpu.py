@@ -1,6 +1,6 @@
 """``solve_bulk`` on GPUs, file to file: instances of 50 to 200 cities from ``.npy`` files to ``.npz`` shards.
 
-    python benchmarks/bulk_gpu.py --count 1000000 --workers 3 [--csv bulk_gpu.csv]
+    python benchmarks/gpu/bulk_gpu.py --count 1000000 --workers 3 [--csv gpu/bulk_gpu.csv]
 
 Instances are uniform, in files of one size each whose sizes follow one another at random, so that every shard
 has all sizes. A row has the wall seconds of the whole call, start-up included, the share of time in which the
@@ -13,14 +13,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from rows import append
 
 import georoutenet as grn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from rows import append
 
 COLUMNS = (
     "count", "workers", "kicks", "seconds", "per_second", "gpu_busy_percent", "errors", "mean_length",
@@ -62,7 +65,7 @@ def main() -> None:
     parser.add_argument("--kicks", type=int, help="of each instance (default: until little is to be gained)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--csv", default="bulk_gpu.csv")
+    parser.add_argument("--csv", default="gpu/bulk_gpu.csv")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         source, out = Path(name, "in"), Path(name, "out")

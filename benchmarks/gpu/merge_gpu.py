@@ -3,25 +3,29 @@
 Instances of a set are decoded with the recommended decoder (bfloat16), without merging and with it; then the
 merging is repeated alone, and its tours are compared with those of the CPU. Times are taken after a warm-up,
 of merging the best of three; the CPU's, with all threads, is of ``--exact`` instances, once. Rows go to
-``benchmarks/results/merge_gpu.csv`` or to ``--csv``.
+``benchmarks/results/gpu/merge_gpu.csv`` or to ``--csv``.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rows import append
 
 import georoutenet as grn
 from georoutenet.decode import views
 from georoutenet.decode.costs import Costs
 from georoutenet.evaluate.references import load_references, random_set
 from georoutenet.solver.network import load
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from rows import append
 
 COLUMNS = (
     "set", "n", "instances", "tours", "decoder", "batch", "decode_s", "decode_with_merge_s", "gap_percent",
@@ -93,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--exact", type=int, default=2_000, help="instances that the CPU merges, too")
-    parser.add_argument("--csv", default="merge_gpu.csv")
+    parser.add_argument("--csv", default="gpu/merge_gpu.csv")
     options = parser.parse_args()
     for name in options.sets:
         row = measure(name, options.exact)
