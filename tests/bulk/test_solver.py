@@ -102,7 +102,7 @@ def test_what_gpus_search(monkeypatch: pytest.MonkeyPatch) -> None:
             row[: result.instance.n] = result.tour
         lengths = np.array([float(result.length) for result in found])
         kicks, all_ = lengths.astype(np.int64), np.ones(len(lengths), dtype=np.bool_)
-        yield Searched(positions, tours, lengths, lengths, kicks, all_, "curve", 1.0)
+        yield Searched(positions, tours, lengths, lengths, kicks, all_, "curve", 1.0, False)
 
     monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", on_cpu)
     monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)

@@ -95,6 +95,35 @@ def test_without_time(gpu: list[tuple[int, ...]]) -> None:
     assert [is_permutation(result.tour, result.instance.n) for result in found] == [True] * 7
 
 
+def test_ctrl_c_leaves_what_was_found(gpu: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups searched before and while it came are kept; what follows is constructed."""
+    launches, run = list[int](), engine.Walks.run
+
+    def interrupted(walks: engine.Walks, kicks: int) -> None:
+        launches.append(kicks)
+        if len(launches) == 5:  # two of the first group, and the descent and a launch of the second
+            raise KeyboardInterrupt
+        run(walks, kicks)
+
+    monkeypatch.setattr(engine.Walks, "run", interrupted)
+    problems = [Instance(RANDOM.random((n, 2))) for n in (30, 90, 30, 300)]
+    found = grn.solve_many(problems, device="cuda", stop=MaxIterations(100))
+    check(problems, found)
+    assert gpu == [(2, 30), (1, 90)]
+    assert launches == [0, 64, 36, 0, 64]
+    assert [result.interrupted for result in found] == [False, True, False, True]
+    assert [result.iterations for result in found] == [100, 0, 100, 0]
+    assert found[1].length < found[1].initial_length  # the descent was made
+
+
+def test_pictures_know_the_ends(gpu: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    (result,) = grn.solve_many([instances()[3]], device="cuda", closed=False, end=4, stop=MaxIterations(2))
+    assert gpu == [(1, 12)]
+    monkeypatch.setattr("georoutenet.solver.network.choose_device", lambda name: torch.device("cpu"))
+    edges = result.edge_marginals()
+    assert edges.probabilities[(edges.edges == 4).any(axis=1)].sum() == pytest.approx(1.0)
+
+
 @pytest.mark.gpu
 def test_on_the_device() -> None:
     random = np.random.default_rng(2)

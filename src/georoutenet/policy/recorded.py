@@ -33,6 +33,7 @@ class Recording:
 
     def __init__(self, run: Pass, coords: Tensor, held: Callable[[], object]) -> None:
         self.coords = torch.empty_like(coords).copy_(coords)
+        self.stream = torch.cuda.current_stream(coords.device)
         stream = torch.cuda.Stream(coords.device)
         stream.wait_stream(torch.cuda.current_stream(coords.device))
         with torch.cuda.stream(stream):
@@ -45,6 +46,10 @@ class Recording:
         self.held = held()
 
     def __call__(self, coords: Tensor) -> tuple[Tensor, ...]:
+        stream = torch.cuda.current_stream(self.coords.device)
+        if stream != self.stream:  # a pass on another one may still be reading and writing
+            stream.wait_stream(self.stream)
+            self.stream = stream
         self.coords.copy_(coords)
         self.graph.replay()
         return tuple(result.clone() for result in self.results)

@@ -113,6 +113,7 @@ class GpuBatch:
         self.first = torch.zeros_like(self.lengths)
         self.kicked = torch.zeros(count, dtype=torch.int64, device=device)
         self.searched = torch.zeros(count, dtype=torch.bool, device=device)
+        self.ready = torch.zeros_like(self.searched)
         self.method = "space-filling curve"
         self.cancel = threading.Event()
 
@@ -140,7 +141,7 @@ class GpuBatch:
         tours = self._first_tours(points, sizes, share)
         ends = self.cycle.ends
         first = lengths = tour_lengths(points, tours, self.rule, closed=ends.closed)
-        kicks = torch.zeros_like(self.kicked[part])
+        kicks, interrupted = torch.zeros_like(self.kicked[part]), False
         if share > 0 and self.options.improve:
             found = improve_batch(
                 points,
@@ -156,6 +157,7 @@ class GpuBatch:
                 sizes=sizes,
             )
             tours, lengths, kicks = found.tours, found.lengths, found.kicks
+            interrupted = found.interrupted
         self.searched[part] = share > 0
         self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
             tours,
@@ -163,6 +165,9 @@ class GpuBatch:
             first,
             kicks,
         )
+        self.ready[part] = True
+        if interrupted:
+            raise KeyboardInterrupt
 
     def _first_tours(self, points: Tensor, sizes: Tensor | None, seconds: float) -> Tensor:
         """By the network where it is asked for and there is time, else along a curve."""
@@ -233,7 +238,10 @@ class GpuBatch:
 
 
 class GpuBatches:
-    """A batch shared among GPUs; what each has found, put together on the first."""
+    """A batch shared among GPUs; what each has found, put together on the first.
+
+    After Ctrl-C the instances that are ``ready`` have tours.
+    """
 
     def __init__(self, points: Tensor, devices: list[torch.device], *given: Any, **settings: Any) -> None:
         """The rest as ``GpuBatch`` takes it."""
@@ -276,6 +284,6 @@ class GpuBatches:
             part.run()
 
     def joined(self, name: str) -> Tensor:
-        """``tours``, ``lengths``, ``first``, ``kicked`` or ``searched`` of all instances."""
+        """``tours``, ``lengths``, ``first``, ``kicked``, ``searched`` or ``ready`` of all instances."""
         first, *others = (getattr(part, name) for part in self.parts)
         return torch.cat([first, *(each.to(first.device) for each in others)]) if others else first

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,11 @@ class Searched:
     searched: NDArray[np.bool_]  # (B,); the others follow a curve, since time had ended
     method: str
     seconds: float  # of all
+    interrupted: bool
 
 
 def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterator[Searched]:
-    """Those that GPUs can search, and are to."""
+    """Those that GPUs can search, and are to. Ctrl-C is raised when what they have by then was given."""
     if not options.improve:
         return
     groups = _groups(instances, options)
@@ -51,30 +53,36 @@ def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterato
     for (rule, *_), positions in groups.items():
         began = now()
         try:
-            found = _search([instances[k] for k in positions], rule, options, began)
+            found, interrupted = _search([instances[k] for k in positions], rule, options, began)
         except InputError:  # whoever solves them one by one says which cannot be
             continue
         if found is None:
             continue
+        ready: Any = slice(None)
+        if interrupted:
+            ready = np.flatnonzero(found.joined("ready").cpu().numpy())
+            positions = [positions[k] for k in ready]
         tours, lengths, first, kicks, searched = (
-            found.joined(name).cpu().numpy() for name in ("tours", "lengths", "first", "kicked", "searched")
+            found.joined(name).cpu().numpy()[ready]
+            for name in ("tours", "lengths", "first", "kicked", "searched")
         )
-        yield Searched(
-            positions, tours, lengths, first, kicks, searched, found.parts[0].method, now() - began
-        )
+        if positions:
+            method, seconds = found.parts[0].method, now() - began
+            yield Searched(positions, tours, lengths, first, kicks, searched, method, seconds, interrupted)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def _search(
     instances: list[Instance], rule: DistanceRule, options: SolveOptions, began: float
-) -> GpuBatches | None:
-    """One group; None where no GPU is to search it."""
+) -> tuple[GpuBatches | None, bool]:
+    """One group, None where no GPU is to search it; whether Ctrl-C ended that."""
     points, sizes = padded([instance.coordinates for instance in instances])
     n, count = points.shape[1], len(instances)
-    start, end = (None if each is None else instances[0].city(each) for each in (options.start, options.end))
-    ends = Ends(n, start=start, end=end, closed=options.closed)
+    ends = _ends(instances[0], options, n)
     devices = gpus_for(options, n, rule, ends, count)
     if not devices:
-        return None
+        return None, False
     limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
     done, total = 0, 0.0
 
@@ -95,8 +103,16 @@ def _search(
         report=report,
         sizes=None if int(sizes.min()) == n else sizes,
     )
-    batches.run()
-    return batches
+    try:
+        batches.run()
+    except KeyboardInterrupt:
+        return batches, True
+    return batches, False
+
+
+def _ends(instance: Instance, options: SolveOptions, n: int) -> Ends:
+    start, end = (None if each is None else instance.city(each) for each in (options.start, options.end))
+    return Ends(n, start=start, end=end, closed=options.closed)
 
 
 def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tuple[int, Result]]:
@@ -105,6 +121,7 @@ def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tu
         each = group.seconds / len(group.positions)
         for j, k in enumerate(group.positions):
             instance = instances[k]
+            ends = _ends(instance, options, instance.n)
             tour = group.tours[j, : instance.n].copy()
             whole = int if instance.is_integer else float
             length, first = whole(group.lengths[j]), whole(group.first[j])
@@ -123,7 +140,8 @@ def results(instances: Sequence[Instance], options: SolveOptions) -> Iterator[tu
                     history=history,
                     iterations=int(group.kicks[j]),
                     notes=[] if group.searched[j] else [NO_ROOM],
-                    score=partial(edge_marginals, instance, options.weights, options.device),
+                    interrupted=group.interrupted,
+                    score=partial(edge_marginals, instance, options.weights, options.device, ends),
                 ),
             )
 

@@ -13,7 +13,7 @@ import math
 import struct
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -109,6 +109,7 @@ class Found:
     tours: Tensor  # (B, n) int64
     lengths: Tensor  # (B,) float64
     kicks: Tensor  # (B,) int64, by all walks
+    interrupted: bool = False
 
 
 def neighbor_lists(places: Tensor, sizes: Tensor, width: int = NEAR) -> Tensor:
@@ -251,19 +252,22 @@ def improve_batch(
     """Shorten tours of many instances; see ``Walks``.
 
     Each walk makes ``kicks`` kicks, fewer when ``idle`` of them were in vain or ``agreed`` of its walks (if
-    not 0) came back to its best length. ``goes_on`` is asked between launches.
+    not 0) came back to its best length. ``goes_on`` is asked between launches. Ctrl-C ends the search, too.
     """
     search = Walks(
         points, tours, ends=ends, rule=rule, seed=seed, walks=walks, depth=depth, agreed=agreed, sizes=sizes
     )
-    search.run(0)
-    made = 0
-    while made < kicks and len(search.active) and goes_on():
-        step = int(min(KICKS_PER_LAUNCH, kicks - made))
-        search.run(step)
-        made += step
-        search.retire(idle)
-    return search.found()
+    made, interrupted = 0, False
+    try:
+        search.run(0)
+        while made < kicks and len(search.active) and goes_on():
+            step = int(min(KICKS_PER_LAUNCH, kicks - made))
+            search.run(step)
+            made += step
+            search.retire(idle)
+    except KeyboardInterrupt:  # between two launches: what the walks have is whole
+        interrupted = True
+    return replace(search.found(), interrupted=interrupted)
 
 
 def walks_to_fill(device: torch.device, batch: int) -> int:
