@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,6 +95,21 @@ def test_a_dry_run_writes_nothing(source: Path, tmp_path: Path) -> None:
         "with 3 workers",
     ):
         assert line in printed
+
+
+def test_a_dry_run_on_gpus_counts_each_once(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three processes share a GPU, where a few instances say nothing; here the CPU searches."""
+    monkeypatch.setattr("georoutenet.bulk.settings._device", lambda name: "cuda")
+    monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", lambda instances, options: iter(()))
+    monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
+    for module in ("api", "estimate"):
+        monkeypatch.setattr(f"georoutenet.bulk.{module}.count_gpus", lambda: 2)
+    monkeypatch.setattr("georoutenet.bulk.estimate.time", SimpleNamespace(perf_counter=count().__next__))
+    _, printed = run(source, tmp_path / "out", "--dry-run")
+    assert "sample   10 instances of 6 to 6 cities" in printed  # not four of them
+    assert "with 6 workers, 20.0 instances/s" in printed
 
 
 def test_a_dry_run_numbers_rows_without_ids(tmp_path: Path) -> None:

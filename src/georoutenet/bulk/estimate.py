@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from georoutenet.bulk.api import Plan
 from georoutenet.bulk.inputs import Rows
+from georoutenet.bulk.local import count_gpus
 from georoutenet.bulk.shards import make_solver
 from georoutenet.solver.api import available_cores
 
@@ -14,6 +15,8 @@ PLACES = 8
 """Shards, evenly spread, from whose beginnings the sample is taken."""
 ROWS = 4
 """Rows from each."""
+GPU_ROWS = 1_024
+"""The same where a GPU searches, which is fast at many instances alone."""
 SECONDS = 10.0
 """No further place is looked at after so long."""
 
@@ -29,23 +32,25 @@ class Estimate:
     """Cities of the smallest and of the largest instance of the sample."""
     workers: int
     per_second: float
-    """Instances per second of all workers."""
+    """Instances of all workers. Where they share a GPU, what one process did there counts once."""
     seconds: float
 
 
 def estimate(plan: Plan) -> Estimate | None:
-    """Solve a sample in this process, in one thread; None where there is nothing to solve."""
+    """Solve a sample in this process, on a CPU in one thread; None where there is nothing to solve."""
     job = plan.job
     if not job.shards:
         return None
     reader, solver = Rows(job.input), make_solver(job)
     places = sorted({k * job.shards // PLACES for k in range(PLACES)})
+    each, once = (GPU_ROWS, GPU_ROWS) if solver.on_gpu else (ROWS, 1)
     sizes: list[int] = []
     errors, seconds = 0, 0.0
-    solver.solve([row for row in reader.read(0, 1) if not row.error])  # loads and compiles
+    some = reader.read(0, min(once, job.input.instances))
+    solver.solve([row for row in some if not row.error])  # loads and compiles
     for shard in places:
         first, stop = job.rows(shard)
-        rows = list(reader.read(first, min(stop, first + ROWS)))
+        rows = list(reader.read(first, min(stop, first + each)))
         began = time.perf_counter()
         errors += sum(one.error is not None for one in solver.solve(rows))
         seconds += time.perf_counter() - began
@@ -54,7 +59,7 @@ def estimate(plan: Plan) -> Estimate | None:
             break
     reader.close()
     workers = plan.workers or available_cores()
-    per_second = workers * len(sizes) / seconds
+    per_second = (max(1, count_gpus()) if solver.on_gpu else workers) * len(sizes) / seconds
     return Estimate(
         rows=len(sizes),
         errors=errors,

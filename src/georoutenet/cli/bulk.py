@@ -34,7 +34,8 @@ def bulk(
         str | None, typer.Option(help="Of a Ray cluster, as auto. Default: Ray starts on this machine.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes. Default: one per core, or per GPU.")
+        int | None,
+        typer.Option(min=1, help="Processes. Default: one per core, three per GPU (Ray: one)."),
     ] = None,
     shard_rows: Annotated[
         int | None, typer.Option(min=1, help="Instances of a shard. Default: by their number, mostly 1000.")
