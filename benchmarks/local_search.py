@@ -13,25 +13,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass, field
+
+from rows import CpuTime
 
 from georoutenet.examples import THOUSAND_CITIES
 from georoutenet.problem.generate import uniform
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import gap, tour_length
 from georoutenet.search import greedy_edge, improve
-from georoutenet.stop import Budget, MaxTime, Progress, Stop
-
-
-@dataclass(frozen=True)
-class CpuTime:
-    """Stop after so many seconds of this process's CPU time since the object was made."""
-
-    seconds: float
-    began: float = field(default_factory=time.process_time)
-
-    def budget(self, progress: Progress) -> Budget:
-        return Budget(seconds=self.seconds - (time.process_time() - self.began))
+from georoutenet.stop import MaxTime, Stop
 
 
 def main() -> None:

@@ -1,19 +1,33 @@
-"""What the benchmarks of the search share: rows appended to a file, with where and how they were made."""
+"""What the benchmarks of the search share: limits of CPU time, and rows of a file with how they were made."""
 
 from __future__ import annotations
 
 import csv
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from georoutenet.io.provenance import commit, device_name, today
+from georoutenet.stop import Budget, Progress
 
 RESULTS = Path(__file__).parent / "results"
 ABOUT = ("commit", "date", "hardware", "command")
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Stop after so many seconds of this process's CPU time since the object was made."""
+
+    seconds: float
+    began: float = field(default_factory=time.process_time)
+
+    def budget(self, progress: Progress) -> Budget:
+        return Budget(seconds=self.seconds - (time.process_time() - self.began))
 
 
 def about() -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rows import CpuTime
 
 from georoutenet import Instance, gap, load_tsplib, solve, tour_length
 from georoutenet.examples import thousand_cities
@@ -67,17 +68,6 @@ COLUMNS = (
     "commit",
     "date",
 )
-
-
-@dataclass(frozen=True)
-class CpuTime:
-    """Stop after so many seconds of this process's CPU time since the object was made."""
-
-    seconds: float
-    began: float = field(default_factory=time.process_time)
-
-    def budget(self, progress: Progress) -> Budget:
-        return Budget(seconds=self.seconds - (time.process_time() - self.began))
 
 
 Contender = Callable[[Instance, float], Tour]

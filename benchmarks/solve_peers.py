@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from rows import append
+from rows import CpuTime, append
 
 from georoutenet import DistanceRule, Instance, gap, load_tsplib, tour_length
 from georoutenet.evaluate.references import load_references, random_set
@@ -29,17 +29,8 @@ from georoutenet.problem.generate import uniform
 from georoutenet.problem.tour import Tour
 from georoutenet.search import greedy_edge, improve
 from georoutenet.search.neighbors import spatial_points
-from georoutenet.stop import Budget, Progress
 
 COLUMNS = ("solver", "instance", "n", "seed", "length", "reference", "gap_percent", "cpu_s", "limit_s")
-
-
-class CpuTime:
-    def __init__(self, seconds: float) -> None:
-        self.until = time.process_time() + seconds
-
-    def budget(self, progress: Progress) -> Budget:
-        return Budget(seconds=self.until - time.process_time())
 
 
 def ours(instance: Instance, seconds: float, seed: int) -> Tour:
