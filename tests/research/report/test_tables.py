@@ -26,7 +26,7 @@ from research.report.tables import (
     read_folder,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "results"
 
 

@@ -14,7 +14,7 @@ from research.report.figures import figure_names
 from research.report.page import format_markdown
 from research.report.tables import File, Folder, format_csv, make_cells, read_folder
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "results"
 
 

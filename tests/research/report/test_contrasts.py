@@ -24,7 +24,7 @@ from research.report.contrasts import (
     seeds_of,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MODELS = ["nar4tsp-pg", "nar4tsp-mcs", "georoutenet-pg", "georoutenet-mcs"]
 SIGNS = {
     "encoder": (0.5, 0.5, -0.5, -0.5),

@@ -208,7 +208,7 @@ def test_bad_arguments(data, tmp_path):
         make_references(data, [Pass("sloppy", first=7)], folder=tmp_path)
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 JOB = """
 from pathlib import Path
 from georoutenet.io.datasets import DATASETS, Dataset, Role, digest
