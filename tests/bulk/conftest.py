@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
@@ -9,3 +11,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     from made import run_here
 
     monkeypatch.setattr("georoutenet.bulk.api.run_local", run_here)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """21 instances with whole numbers as ids."""
+    from made import random_cities, write_form
+
+    return write_form("wide", tmp_path, list(range(100, 121)), random_cities(21))

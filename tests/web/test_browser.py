@@ -1,4 +1,7 @@
-"""The playground in a real browser: what a visitor does, and what comes of it."""
+"""The playground in a real browser: what a visitor does, and what comes of it.
+
+One browser and one server, which take seconds to start, serve all of it: hence one file.
+"""
 
 from __future__ import annotations
 
