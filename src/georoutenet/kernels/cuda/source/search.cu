@@ -246,7 +246,7 @@ struct Search : Tour {
   // Look at queued cities until none is left: at single steps first; then, unless that has undone the kick or all hope is
   // lost, deeper at those where none was found (up to 32 of them). Returns the gain together with what was before.
   __device__ float repair(float gain, int depth, bool is_deep, float hope, int looks) {
-    int waiting = 0, city_waits = -1, now = is_deep ? depth : 1;
+    int waiting = 0, city_waits = 0, now = is_deep ? depth : 1;
     while (looks-- > 0) {
       if (held == 0) {
         bool hopeless = fabsf(gain) <= tolerance || -gain > hope;
