@@ -1,4 +1,4 @@
-"""The figures of docs/network.md are those of the files of results, and the README's table is that page's."""
+"""The figures of docs/network.md and of the README are those of the files of results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from georoutenet.evaluate.packed import Packed
 from georoutenet.evaluate.results import Results
 from georoutenet.io.tsplib import TSPLIB27
+from research.report.efficiency import read_measurements
 from research.report.tables import paper_values
 
 ROOT = Path(__file__).parent.parent
@@ -75,6 +76,38 @@ def test_throughput() -> None:
     for number, set_name in zip(found.groups(), ("val50", "diag100"), strict=True):
         seconds = results("georoutenet", set_name, "beam-1000").seconds
         assert number == f"{round(len(seconds) / seconds.sum(), -2):,.0f}"
+
+
+@pytest.mark.parametrize(
+    ("row", "file"),
+    [
+        ("Concorde", "cpu-one-thread"),
+        ("LKH-3, one run", "cpu-one-thread"),
+        ("fast-tsp, 0.03 s", "cpu-one-thread"),
+        ("PyVRP, 1 s", "cpu-routing"),
+        ("OR-Tools routing, 1 s", "cpu-one-thread"),
+    ],
+)
+def test_the_classical_solvers_of_the_readme(row: str, file: str) -> None:
+    """Gaps and seconds at 50 and 100 cities are those of the first set's rows of this solver and limit."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = (each for each in shown.splitlines() if each.startswith(f"| {row} |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")][2:4]
+    name, _, limit = row.partition(", ")
+    rows = read_measurements(ROOT / "results" / "efficiency" / f"{file}.csv")
+    for cell, set_name in zip(cells, ("val50", "diag100"), strict=True):
+        (found,) = (
+            each
+            for each in rows
+            if each.set == set_name
+            and each.method == name.removesuffix(" routing")
+            and each.decoder == (f"at most {limit}" if limit.endswith(" s") else "")
+        )
+        gap, _, seconds = cell.partition(", ")
+        assert gap == ("exact" if name == "Concorde" else f"{found.gap:.3f} %")
+        if seconds:
+            each_took = found.seconds / found.instances
+            assert seconds == f"{each_took:.{3 if each_took < 0.1 else 2}f} s"
 
 
 def test_the_readme_shows_the_same_table() -> None:
