@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from research.serving import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -31,17 +29,8 @@ ARGUMENTS = [
 @contextmanager
 def playground(*options: str) -> Iterator[str]:
     """``georoutenet serve`` on a free port; gives its address."""
-    command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", "--quiet", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            said = server.stderr.readline()
-            found = re.search(r"http://[\d.]+:\d+", said)
-            if found is None:
-                raise RuntimeError(f"no address in {said!r}{server.stderr.read()}")
-            yield found.group() + "/"
-        finally:
-            server.send_signal(signal.SIGINT)
+    with serving(*options) as server:
+        yield f"http://{server.host}:{server.port}/"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 Content = dict[str, Any]
 
@@ -80,10 +80,11 @@ class Server(Client):
         command = [sys.executable, "-m", "georoutenet", "serve", "--port", "0", "--quiet", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
-        where = urlsplit(self.process.stderr.readline().split()[4])
-        assert where.hostname is not None
-        assert where.port is not None
-        super().__init__(where.hostname, where.port)
+        said = self.process.stderr.readline()
+        found = re.search(r"http://([\d.]+):(\d+)", said)
+        if found is None:
+            raise RuntimeError(f"no address in {said!r}{self.process.stderr.read()}")
+        super().__init__(found[1], int(found[2]))
 
     @property
     def megabytes(self) -> float:
