@@ -9,6 +9,7 @@ from torch import Tensor
 from georoutenet.kernels.bases import Start, bases, bases_reference
 from georoutenet.model.config import PolicyConfig
 from georoutenet.model.georoutenet import GeoRouteNet
+from georoutenet.train.pins import NO_DISTANCE
 
 
 def run(net: GeoRouteNet, start: Start, upstream: Tensor) -> list[Tensor]:
@@ -52,3 +53,28 @@ def test_against_the_modules(layers: int, rbf: int, log_bandwidth: float) -> Non
 @pytest.mark.parametrize(("layers", "rbf", "log_bandwidth"), CASES)
 def test_on_the_device(layers: int, rbf: int, log_bandwidth: float) -> None:
     compare(layers, rbf, log_bandwidth, "cuda")
+
+
+def no_distance(device: str) -> None:
+    """A pinned distance coefficient is none at all, and has no gradient."""
+    net = GeoRouteNet(PolicyConfig(hidden=16)).to(device)
+    with torch.no_grad():
+        for layer in net.layers[1:]:
+            layer.distance.fill_(NO_DISTANCE)
+    _, _, strengths = bases(net)
+    assert strengths[0] > 0
+    assert [float(strength.detach()) for strength in strengths[1:]] == [0.0] * 5
+    torch.stack(strengths).sum().backward()
+    assert [float(layer.distance.grad) for layer in net.layers[1:] if layer.distance.grad is not None] == [
+        0.0
+    ] * 5
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_pinned_coefficient_is_zero() -> None:
+    no_distance("cpu")
+
+
+@pytest.mark.gpu
+def test_a_pinned_coefficient_is_zero_on_the_device() -> None:
+    no_distance("cuda")

@@ -21,6 +21,7 @@ from georoutenet.model.config import PolicyConfig
 from georoutenet.model.geometry import Neighborhood
 from georoutenet.model.georoutenet import GeoRouteNet
 from georoutenet.policy import Policy
+from georoutenet.train.pins import COMPONENTS, hold
 
 BF16 = torch.bfloat16
 
@@ -93,6 +94,16 @@ def test_a_pass_through_all_kernels(
     again = scores_and_gradients(policy, coords)
     assert all(torch.equal(value, again[name]) for name, value in found.items())
     assert [kernel.name for kernel in launched].count("embedding_forward") == 2
+
+
+@pytest.mark.usefixtures("launched")
+def test_pinned_components_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel minds a component that does nothing: weights of zeros, a distance that has no weight."""
+    emulate_gpu(monkeypatch, hopper=True)
+    policy, coords = make(), cities(2, 12)
+    assert len(hold(policy, tuple(COMPONENTS))) == 27
+    found = as_near_as_pytorch(policy, coords)
+    assert all(torch.isfinite(value).all() for value in found.values())
 
 
 @pytest.mark.usefixtures("launched")

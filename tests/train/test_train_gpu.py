@@ -12,6 +12,7 @@ from tiny import tiny_recipe
 
 from georoutenet.kernels import streams
 from georoutenet.policy import Policy
+from georoutenet.train.pins import COMPONENTS, hold
 from georoutenet.train.prepare import make_policy, make_steps
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, diagnostics
@@ -129,6 +130,28 @@ def test_steps_in_kernels_repeat_bit_for_bit(encoder: str) -> None:
     assert torch.equal(first, again)
     for name, parameter in one.parameters.items():
         assert torch.equal(parameter, two.parameters[name]), name
+
+
+@pytest.mark.parametrize("how", [EAGER, []])
+def test_what_is_pinned_does_not_move_in_kernels(how: list[str]) -> None:
+    """Where the backward pass leaves gradients for the optimizer's kernels to find."""
+    pin = f"pin={list(COMPONENTS)}"
+    size = ["n=20", "batch=32", "candidates=8", "averaging=0.9", "clip=1.0", pin, *LARGE_ENOUGH, *how]
+    recipe = tiny_recipe(size)
+    _, state = totals(recipe, steps=10)
+    before = {name: p.detach().clone() for name, p in make_policy(recipe).named_parameters()}
+    held = hold(make_policy(recipe), recipe.pin)
+    moved = 0
+    for name, parameter in state.parameters.items():
+        mask = held.get(name, torch.zeros_like(before[name], dtype=torch.bool))
+        where = torch.ones_like(before[name], dtype=torch.bool) if mask is None else mask
+        for group in ("momentum", "variance"):
+            assert not state.groups()[group][name].cpu()[where].any(), (group, name)
+        now = parameter.detach().cpu()
+        if name in held and "rbf" not in name:
+            assert len(now[where].unique()) == 1, name
+        moved += int(not torch.equal(now[~where], before[name][~where]))
+    assert moved > 30
 
 
 @pytest.mark.parametrize("how", [["cuda_graph=false", "recompute=2"], []])

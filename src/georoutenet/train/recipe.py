@@ -15,6 +15,7 @@ from typing import Any
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
 from georoutenet.train.objectives import MultiCandidate
+from georoutenet.train.pins import COMPONENTS
 
 OBJECTIVES = ("mcs", "pg")
 SCHEDULES = ("constant", "cosine")
@@ -64,6 +65,8 @@ class Recipe:
     name: str = "unnamed"
     seed: int = 1234
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    pin: tuple[str, ...] = ()
+    """Components of GeoRouteNet to hold where they do nothing (`georoutenet.train.pins`), for ablations."""
 
     # data: fresh instances every step
     n: int = 50
@@ -165,6 +168,14 @@ class Recipe:
                 'objective = "pg" compares one candidate with the greedy tour, so '
                 f"candidates = {self.candidates} does not fit; allowed: 1"
             )
+        for component in self.pin:
+            _one_of("pin", component, tuple(COMPONENTS))
+        if len(set(self.pin)) < len(self.pin):
+            raise InputError(f"pin = {list(self.pin)} names a component twice; allowed: each once")
+        if self.pin and self.policy.encoder != "georoutenet":
+            raise InputError(
+                "pin is for the components of georoutenet; nar4tsp has none of them; allowed: []"
+            )
         if self.policy.encoder != "georoutenet" and (self.sparse or any(kind.sparse for kind in self.mix)):
             raise InputError(
                 "sparse is for georoutenet: the norms of nar4tsp read all pairs in training; allowed: 0"
@@ -191,6 +202,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
         values["mix"] = [dict(kind) for kind in values["mix"]]
+        values["pin"] = list(values["pin"])
         return values
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
@@ -231,6 +243,10 @@ def _build(cls: type, values: Any, where: str = "") -> Any:
             raise InputError(f"unknown setting {shown!r}{hint}; allowed: {', '.join(kinds)}")
         if kinds[key] == "PolicyConfig":
             arguments[key] = _build(PolicyConfig, value, "policy")
+        elif kinds[key].startswith("tuple[str"):
+            if not isinstance(value, list):
+                raise InputError(f"{shown} = {value!r} is not understood; a list of names is needed")
+            arguments[key] = tuple(_typed(f"{shown}[{i}]", each, "str") for i, each in enumerate(value))
         elif kinds[key].startswith("tuple"):
             if not isinstance(value, list):
                 raise InputError(f"{shown} = {value!r} is not understood; a list of tables is needed")

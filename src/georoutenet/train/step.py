@@ -23,6 +23,7 @@ from georoutenet.train.adam import Adam, FusedAdam
 from georoutenet.train.distributed import Processes
 from georoutenet.train.instances import instances, step_seed
 from georoutenet.train.objectives import multi_candidate_loss, single_candidate_loss
+from georoutenet.train.pins import hold, left_of
 from georoutenet.train.recipe import Batch, Recipe
 
 MULTI = ("loss", "policy_gradient", "guidance", "entropy", "advantage", "gain")
@@ -53,6 +54,7 @@ class State:
 
     def __init__(self, policy: nn.Module, recipe: Recipe, device: torch.device) -> None:
         self.policy = policy.to(device).train()
+        self.held = hold(policy, recipe.pin)  # before it is copied
         self.parameters = dict(policy.named_parameters())
         self.average = copy.deepcopy(policy) if recipe.averaging else None
         self.rate = torch.tensor(recipe.learning_rate, device=device)
@@ -161,10 +163,11 @@ class Step:
 
     def backward(self, loss: Tensor) -> None:
         """Leave the loss's gradients at the parameters, as they come: strided, shared, or none."""
-        parameters = list(self.state.parameters.values())
+        names, parameters = list(self.state.parameters), list(self.state.parameters.values())
         with postponing(loss):
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for name, parameter, given in zip(names, parameters, gradients, strict=True):
+            gradient = None if given is None else left_of(given, name, self.state.held)
             if gradient is not None and self.processes.count > 1:  # written to, so in memory of its own
                 gradient = gradient.clone(memory_format=torch.contiguous_format)
             parameter.grad = gradient
