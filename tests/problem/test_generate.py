@@ -4,16 +4,10 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
-from georoutenet.problem.generate import (
-    GENERATORS,
-    clustered,
-    explosion,
-    grid,
-    rectangle,
-    ring,
-    turned,
-    uniform,
-)
+from georoutenet.problem.generate import GENERATORS, uniform
+
+clustered, explosion, grid = (GENERATORS[name] for name in ("clustered", "explosion", "grid"))
+rectangle, ring, turned = (GENERATORS[name] for name in ("rectangle", "ring", "turned"))
 
 DIGESTS = {
     "uniform": "2754c121f0d84cf0",
@@ -23,8 +17,14 @@ DIGESTS = {
     "ring": "e95ec211cf64cb89",
     "rectangle": "a39e8aa92924a04f",
     "turned": "ca097a5e50cc823c",
+    "lattice": "877a1c0a75be6db1",
+    "patterns": "8893c720b7e1e669",
+    "strings": "99ba4ded7595e797",
+    "mixture": "55f1e89ac27081da",
+    "structure": "bd19fc05db43752b",
 }
 OTHERS = [name for name in GENERATORS if name != "uniform"]
+STRUCTURED = ["lattice", "patterns", "strings", "mixture", "structure"]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 1234, 2**31, 2**32 - 1])
@@ -148,3 +148,79 @@ def test_turned_squares_fill_the_unit_square_at_every_angle():
     expected = 1 / (np.cos(angle) + np.sin(angle)) ** 2
     assert abs(area.mean() - expected.mean()) < 0.03
     assert abs(area.std() - expected.std()) < 0.03
+
+
+def _nearest(cities):
+    """Distances to the nearest other city."""
+    pairs = np.linalg.norm(cities[:, None] - cities[None], axis=-1)
+    np.fill_diagonal(pairs, np.inf)
+    return pairs.min(axis=1)
+
+
+def _directions(cities):
+    """Directions to the nearest other city modulo a quarter: unit numbers at four times the angle."""
+    pairs = np.linalg.norm(cities[:, None] - cities[None], axis=-1) + 9 * np.eye(len(cities))
+    towards = cities[pairs.argmin(axis=1)] - cities
+    return np.exp(4j * np.arctan2(towards[:, 1], towards[:, 0]))
+
+
+def _made(name, n=200, count=200, seed=9):
+    return GENERATORS[name](count, n, seed).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_structure_is_twin_thin_turned_and_in_whole_units_now_and_then(name):
+    instances = _made(name)
+    twins = np.array([(_nearest(cities) == 0).mean() for cities in instances])
+    assert 0.1 < (twins > 0).mean() < 0.9
+    assert 0.02 < (twins > 0.2).mean() < 0.5
+    height, width = np.ptp(instances, axis=1).min(axis=1), np.ptp(instances, axis=1).max(axis=1)
+    assert (width > 0.9999).all()
+    assert height.min() < 0.3
+    assert (height > 0.7).mean() > 0.1
+
+
+def test_lattices_lie_in_four_directions_and_have_holes():
+    def alignment(name):
+        return np.median([abs(_directions(cities).mean()) for cities in _made(name)])
+
+    assert alignment("lattice") > 0.8 > 0.4 > alignment("mixture")
+
+    def unevenness(name):
+        return np.median([_nearest(cities).std() / _nearest(cities).mean() for cities in _made(name)])
+
+    assert unevenness("lattice") < 0.5 < unevenness("mixture")
+
+
+def test_patterns_come_again():
+    """A city's difference to its nearest one is that of many others, up to quarters."""
+    found = []
+    for cities in _made("patterns", count=100):
+        pairs = np.linalg.norm(cities[:, None] - cities[None], axis=-1) + 9 * np.eye(len(cities))
+        lengths = np.sort(pairs.min(axis=1))
+        found.append((np.diff(lengths) < 1e-5).mean())
+    assert np.median(found) > 0.5
+    assert (np.diff(np.sort(_nearest(uniform(1, 200, 3)[0].astype(np.float64)))) < 1e-5).mean() < 0.4
+
+
+def test_strings_are_lines():
+    """The four nearest cities lie along one direction: the smaller of two variances is small."""
+    thin = []
+    for cities in _made("strings", count=100):
+        pairs = np.linalg.norm(cities[:, None] - cities[None], axis=-1)
+        near = cities[np.argsort(pairs, axis=1)[:, :5]]
+        values = np.linalg.svd(near - near.mean(axis=1, keepdims=True), compute_uv=False)
+        thin.append(np.median(values[:, 1] / np.maximum(values[:, 0], 1e-9)))
+    assert np.median(thin) < 0.2
+    assert max(thin) > 0.3
+
+
+def test_mixtures_have_densities_over_two_orders_of_magnitude():
+    def ratio(cities):
+        kth = np.sort(np.linalg.norm(cities[:, None] - cities[None], axis=-1), axis=1)[:, 5]
+        low, high = np.percentile(kth, [5, 95])
+        return (high / max(low, 1e-4)) ** 2
+
+    ratios = [ratio(cities) for cities in _made("mixture")]
+    assert np.median(ratios) > 100
+    assert np.median([ratio(cities) for cities in uniform(50, 200, 1).astype(np.float64)]) < 10

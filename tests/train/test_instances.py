@@ -5,8 +5,9 @@ import torch
 
 from georoutenet.errors import InputError
 from georoutenet.problem import generate
-from georoutenet.train.instances import DISTRIBUTIONS, instances, step_seed, uniforms
-from georoutenet.train.recipe import DISTRIBUTIONS as ALLOWED
+from georoutenet.train import instances as module
+from georoutenet.train.instances import instances, step_seed, uniforms
+from georoutenet.train.recipe import DISTRIBUTIONS
 
 SEED = torch.tensor([42])
 
@@ -63,4 +64,19 @@ def test_same_shape_as_the_evaluation_sets(distribution: str) -> None:
 def test_unknown_distribution() -> None:
     with pytest.raises(InputError, match="uniform, clustered"):
         instances(SEED, 1, 5, "moon")
-    assert tuple(DISTRIBUTIONS) == ALLOWED
+
+
+@pytest.mark.parametrize("distribution", ["structure", "uniform"])
+def test_numbers_made_ahead_are_those_of_a_hash_each(
+    distribution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = instances(SEED, 3, 40, distribution)
+    monkeypatch.setattr(
+        module._Hashes,
+        "__call__",
+        lambda self, count: (
+            setattr(self, "used", self.used + count)
+            or uniforms(self.seed, self.batch, count, first=self.first, skip=self.used - count)
+        ),
+    )
+    assert torch.equal(instances(SEED, 3, 40, distribution), ahead)

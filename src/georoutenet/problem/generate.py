@@ -1,7 +1,7 @@
-"""Random instances by seed: seven distributions, each ``(count, n, 2)`` float32.
+"""Random instances by seed: the shapes of :mod:`georoutenet.problem.shapes`, each ``(count, n, 2)`` float32.
 
-All but :func:`uniform` draw only uniform doubles from NumPy's PCG64, transform them by the formulas in
-their docstrings, fold what leaves the unit square back into it and round to multiples of 2**-20. The
+All but ``uniform`` draw only uniform doubles from NumPy's PCG64, transform them by the formulas of the shape,
+fold what leaves the unit square back into it and round to multiples of 2**-20. The
 rounding makes the last bits of logarithms and cosines, which differ between processors, irrelevant: the
 same seed gives the same bytes everywhere.
 """
@@ -9,15 +9,16 @@ same seed gives the same bytes everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.problem.instance import normalize
+from georoutenet.problem.shapes import SHAPES
 
 Coordinates = NDArray[np.float32]
-_Doubles = NDArray[np.float64]
 
 
 def uniform(count: int, n: int, seed: int) -> Coordinates:
@@ -32,90 +33,38 @@ def uniform(count: int, n: int, seed: int) -> Coordinates:
     return coordinates.reshape(count, n, 2)
 
 
-def clustered(count: int, n: int, seed: int) -> Coordinates:
-    """3 to 8 Gaussian clusters of standard deviation 0.06 around centers uniform in [0.1, 0.9]^2.
+class _Doubles:
+    """Uniform doubles of ``count`` instances: `georoutenet.problem.shapes.Numbers`."""
 
-    Every city belongs to a cluster drawn uniformly.
-    """
-    rng = _rng(count, n, seed)
-    clusters = 3 + np.floor(6 * rng.random((count, 1)))
-    centers = 0.1 + 0.8 * rng.random((count, 8, 2))
-    of_city = np.floor(clusters * rng.random((count, n))).astype(np.int64)
-    centers = np.take_along_axis(centers, of_city[..., None], axis=1)
-    return _into_square(centers + 0.06 * _gaussian(rng, (count, n)))
+    xp = np
 
+    def __init__(self, count: int, seed: int) -> None:
+        self.batch = count
+        self.generator = np.random.Generator(np.random.PCG64(seed))
 
-def explosion(count: int, n: int, seed: int) -> Coordinates:
-    """Uniform cities, but a disk of radius R in [0.2, 0.4] around a center in [0.3, 0.7]^2 is blown empty.
+    def __call__(self, count: int) -> NDArray[np.float64]:
+        return self.generator.random((self.batch, count))
 
-    A city at the distance r < R from the center moves along its ray to the distance R + s, with s drawn
-    from the exponential distribution of mean 0.05.
-    """
-    rng = _rng(count, n, seed)
-    radius = 0.2 + 0.2 * rng.random((count, 1))
-    center = 0.3 + 0.4 * rng.random((count, 1, 2))
-    cities = rng.random((count, n, 2))
-    shift = -0.05 * np.log1p(-rng.random((count, n)))
-    away = cities - center
-    distance = np.hypot(away[..., 0], away[..., 1])
-    blown = np.where(distance < radius, (radius + shift) / np.maximum(distance, 1e-12), 1.0)
-    return _into_square(center + away * blown[..., None])
+    def pick(self, table: Any, index: Any) -> Any:
+        index = index.astype(np.int64)
+        return np.take_along_axis(table, index.reshape(*index.shape, *[1] * (table.ndim - 2)), axis=1)
+
+    def order(self, keys: Any) -> Any:
+        return np.argsort(keys, axis=1, kind="stable")
+
+    def arange(self, n: int) -> Any:
+        return np.arange(n, dtype=np.float64)
 
 
-def grid(count: int, n: int, seed: int) -> Coordinates:
-    """n different crossings of a regular g x g lattice, g = ceil(sqrt(2 n)), drawn without repetition.
-
-    About half of the lattice is used. There are many equal distances, as on a drilled circuit board.
-    """
-    rng = _rng(count, n, seed)
-    side = int(np.ceil(np.sqrt(2 * n)))
-    crossings = np.argsort(rng.random((count, side * side)), axis=1, kind="stable")[:, :n]
-    cities = np.stack([crossings // side, crossings % side], axis=-1)
-    return _into_square((cities + 0.5) / side)
-
-
-def ring(count: int, n: int, seed: int) -> Coordinates:
-    """An annulus: angle uniform, distance Gaussian with mean R in [0.2, 0.4] and deviation 0.05.
-
-    The center is uniform in [0.45, 0.55]^2.
-    """
-    rng = _rng(count, n, seed)
-    radius = 0.2 + 0.2 * rng.random((count, 1))
-    center = 0.45 + 0.1 * rng.random((count, 1, 2))
-    angle = 2 * np.pi * rng.random((count, n))
-    distance = radius + 0.05 * _gaussian(rng, (count, n))[..., 0]
-    return _into_square(center + distance[..., None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1))
-
-
-def rectangle(count: int, n: int, seed: int) -> Coordinates:
-    """Cities uniform in a rectangle, as wide or as high as the unit square; the other side is in [0.2, 1]."""
-    rng = _rng(count, n, seed)
-    shorter = 0.2 + 0.8 * rng.random((count, 1))
-    is_wide = rng.random((count, 1)) < 0.5
-    sides = np.concatenate([np.where(is_wide, 1.0, shorter), np.where(is_wide, shorter, 1.0)], axis=1)
-    return _into_square(rng.random((count, n, 2)) * sides[:, None])
-
-
-def turned(count: int, n: int, seed: int) -> Coordinates:
-    """Cities uniform in a square turned by an angle in [0, pi/2], then made to fill the unit square.
-
-    That is all angles, since a square turned by a quarter is itself; and what a random view looks like.
-    """
-    rng = _rng(count, n, seed)
-    angle = np.pi / 2 * rng.random((count, 1))
-    across, up = np.moveaxis(rng.random((count, n, 2)) - 0.5, -1, 0)
-    cos, sin = np.cos(angle), np.sin(angle)
-    return _into_square(normalize(np.stack([cos * across - sin * up, sin * across + cos * up], axis=-1)))
+def shaped(shape: str, count: int, n: int, seed: int) -> Coordinates:
+    """Instances of a shape that is not uniform."""
+    _check(count, n, seed)
+    return _into_square(SHAPES[shape](_Doubles(count, seed), n))
 
 
 GENERATORS: dict[str, Callable[[int, int, int], Coordinates]] = {
     "uniform": uniform,
-    "clustered": clustered,
-    "explosion": explosion,
-    "grid": grid,
-    "ring": ring,
-    "rectangle": rectangle,
-    "turned": turned,
+    **{shape: partial(shaped, shape) for shape in SHAPES if shape != "uniform"},
 }
 
 
@@ -128,22 +77,7 @@ def _check(count: int, n: int, seed: int) -> None:
         raise InputError(f"a seed is a whole number in 0..{2**32 - 1}, got {seed}")
 
 
-def _rng(count: int, n: int, seed: int) -> np.random.Generator:
-    _check(count, n, seed)
-    return np.random.Generator(np.random.PCG64(seed))
-
-
-def _gaussian(rng: np.random.Generator, shape: tuple[int, int]) -> _Doubles:
-    """Pairs of independent standard normals, ``(*shape, 2)``, by the Box-Muller transform.
-
-    NumPy may change its own normal sampler from version to version; this one stays.
-    """
-    radius = np.sqrt(-2 * np.log1p(-rng.random(shape)))
-    angle = 2 * np.pi * rng.random(shape)
-    return radius[..., None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-
-
-def _into_square(cities: _Doubles) -> Coordinates:
+def _into_square(cities: NDArray[np.float64]) -> Coordinates:
     """Reflect at the sides of the unit square as often as needed, then round to multiples of 2**-20."""
     folded = 1.0 - np.abs(1.0 - np.mod(cities, 2.0))
     return (np.rint(folded * 2**20) / 2**20).astype(np.float32)

@@ -16,6 +16,7 @@ from georoutenet.errors import InputError
 from georoutenet.io.packaged import find_weights
 from georoutenet.policy import Policy
 from georoutenet.policy.weights import load_policy, read_card
+from georoutenet.problem.shapes import TIED
 from georoutenet.train.distributed import Processes
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.step import CapturedStep, State, Step, make_loss
@@ -104,7 +105,7 @@ def make_steps(
     recorded: CapturedStep | None = None
     for kind in kinds:
         # Shapes are static. Random cities have no ties at the boundary of a neighborhood, lattices have some.
-        width = recipe.policy.neighbors + (6 if kind.distribution == "grid" else 1)
+        width = recipe.policy.neighbors + (6 if kind.distribution in TIED else 1)
         scores = partial(network, width=min(width, kind.n))
         if kind.sparse:  # not compiled: a compiled sort takes a minute to prepare
             scores = partial(sparse_network, width=min(width, kind.n), candidates=kind.sparse)

@@ -14,6 +14,7 @@ from typing import Any
 
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
+from georoutenet.problem.shapes import SHAPES
 from georoutenet.train.objectives import MultiCandidate
 from georoutenet.train.pins import COMPONENTS
 
@@ -21,7 +22,7 @@ OBJECTIVES = ("mcs", "pg")
 SCHEDULES = ("constant", "cosine")
 SCHEDULE_UNITS = ("steps", "seconds")
 PRECISIONS = ("float32", "bfloat16")
-DISTRIBUTIONS = ("uniform", "clustered", "explosion", "grid", "ring", "rectangle", "turned")
+DISTRIBUTIONS = tuple(SHAPES)
 
 FREE = frozenset({"log_every", "checkpoint_every", "compile", "cuda_graph", "fused", "recompute"})
 """Settings that do not change what is learned: a run may be resumed with other values."""
