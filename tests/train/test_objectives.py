@@ -133,6 +133,27 @@ def test_mcs_by_hand() -> None:
     assert not any(value.requires_grad for value in diagnostics.values())
 
 
+@pytest.mark.parametrize(("floor", "coefficient"), [(0.0, 0.5), (0.9, 0.5), (1.1, 2.0), (7 / 6, 2.0)])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_entropy_below_its_floor(floor: float, coefficient: float, on_device: bool) -> None:
+    """Six nats over six cities: one nat a city."""
+    entropy = torch.tensor([[5.0, 7.0]], requires_grad=True)
+    settings = MultiCandidate(guidance=0.0, entropy_floor=floor, entropy_below=2.0)
+    loss, _ = multi_candidate_loss(
+        torch.ones(1, 2),
+        torch.ones(1),
+        torch.zeros(1, 2),
+        entropy,
+        n=6,
+        entropy_coefficient=torch.tensor(0.5) if on_device else 0.5,
+        settings=settings,
+    )
+    assert loss.item() == pytest.approx(-coefficient * 6)
+    loss.backward()
+    assert entropy.grad is not None
+    assert entropy.grad.tolist() == [[-coefficient / 2] * 2]
+
+
 def test_single_candidate_by_hand() -> None:
     log_probability = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
     loss, _ = single_candidate_loss(torch.tensor([[5.0], [4.0]]), torch.tensor([3.0, 4.0]), log_probability)

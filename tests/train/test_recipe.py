@@ -95,11 +95,20 @@ def test_mix() -> None:
         ("recompute=-1", "recompute = -1 is not understood; allowed: 0 or more"),
         ("clip=nan", "clip = nan is not understood; allowed: 0 or more"),
         ("guidance=inf", "guidance = inf is not understood; allowed: numbers"),
+        ("entropy_floor=-1", "entropy_floor = -1.0 is not understood; allowed: 0 or more"),
+        ("validation_decoder=best", "unknown decoder 'best'"),
+        ("validation_decoder=greedy-candidates-16-views-2", "unknown decoder"),
     ],
 )
 def test_bad_settings_say_what_is_allowed(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         recipe_from_dict({"seed": 1}, [override])
+
+
+def test_candidates_of_the_validation_are_said_once() -> None:
+    recipe_from_dict({}, ["validation_decoder=beam-9-views-2-candidates-5"])
+    with pytest.raises(InputError, match="sparse = 5; allowed: one of them"):
+        recipe_from_dict({}, ["validation_decoder=beam-9-views-2-candidates-5", "sparse=5"])
 
 
 @pytest.mark.parametrize("sparse", ["sparse=3", "mix=[{n=9},{n=9,sparse=3}]"])

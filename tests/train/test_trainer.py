@@ -10,13 +10,15 @@ import torch
 from runs import Listening, assert_same_weights, rows, train
 from tiny import tiny_recipe
 
+from georoutenet.decode import decode_views
 from georoutenet.errors import InputError
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.policy import Policy
 from georoutenet.policy.weights import load_policy, read_card
+from georoutenet.problem.generate import GENERATORS
 from georoutenet.train.checkpoint import load_checkpoint
 from georoutenet.train.trainer import DivergedError, Trainer, run_together
-from georoutenet.train.validation import freeze_statistics, greedy_length, validation_set
+from georoutenet.train.validation import freeze_statistics, mean_length, validation_set
 
 
 @pytest.fixture(autouse=True)
@@ -66,15 +68,15 @@ def test_a_run_over_candidates(tmp_path: Path) -> None:
     assert outcome.finished
     kept, coords = load_policy(tmp_path / "best.safetensors"), validation_set(recipe)
     assert coords.shape[1] == 30
-    assert greedy_length(kept, coords, sparse=4) == pytest.approx(outcome.best, rel=1e-6)
-    assert greedy_length(kept, coords) != pytest.approx(outcome.best, rel=1e-6)
+    assert mean_length(kept, coords, sparse=4) == pytest.approx(outcome.best, rel=1e-6)
+    assert mean_length(kept, coords) != pytest.approx(outcome.best, rel=1e-6)
 
 
 def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:
     recipe = tiny_recipe(["averaging=0.9"])
     outcome = train(recipe, tmp_path)
     policy = load_policy(tmp_path / "last.safetensors")
-    assert greedy_length(policy, validation_set(recipe)) == pytest.approx(outcome.last, abs=1e-9)
+    assert mean_length(policy, validation_set(recipe)) == pytest.approx(outcome.last, abs=1e-9)
 
 
 def test_training_learns(tmp_path: Path) -> None:
@@ -276,3 +278,23 @@ def test_when_one_run_fails_the_others_keep_a_checkpoint(tmp_path: Path) -> None
 def test_a_mix_is_validated_at_the_size_of_the_recipe() -> None:
     recipe = tiny_recipe(["n=9", "mix=[{n=5, batch=4}, {n=7, batch=4}]", "validation_size=3"])
     assert validation_set(recipe).shape == (3, 9, 2)
+
+
+@pytest.mark.parametrize("shape", ["uniform", "structure"])
+def test_validation_on_any_shape(shape: str) -> None:
+    recipe = tiny_recipe([f"validation={shape}", "n=9", "validation_size=3", "validation_seed=5"])
+    expected = torch.from_numpy(GENERATORS[shape](3, 9, 5))
+    assert torch.equal(validation_set(recipe), expected)
+
+
+@pytest.mark.parametrize("decoder", ["beam-8-views-4-dominance-merge", "beam-8-views-4-merge-candidates-5"])
+def test_validation_by_merged_views(tmp_path: Path, decoder: str) -> None:
+    recipe = tiny_recipe([f"validation_decoder={decoder}", "n=25", "validation=strings", "steps=8"])
+    outcome = train(recipe, tmp_path)
+    policy, coords = load_policy(tmp_path / "last.safetensors"), validation_set(recipe)
+    found = decode_views(
+        lambda points: policy(points, candidates=5 if "candidates" in decoder else None), coords, decoder
+    )
+    assert found.lengths is not None
+    assert outcome.last == pytest.approx(found.lengths.mean().item(), rel=1e-12)
+    assert outcome.last < mean_length(policy, coords)

@@ -41,13 +41,16 @@ class MultiCandidate:
     the others, ``"best-of"`` the gradient of the expected cost of the best of ``best_of`` candidates. With a
     single candidate every baseline is the greedy cost. ``standardization`` centers and scales the advantages
     over the whole batch (``"joint"``, the paper), over each instance's candidates (``"instance"``), or not
-    at all (``"none"``).
+    at all (``"none"``). Where the mean path entropy is below ``entropy_floor`` nats per city, its coefficient
+    is ``entropy_below``, if that is more.
     """
 
     baseline: str = "min"
     standardization: str = "joint"
     best_of: int = 1
     guidance: float = 0.5
+    entropy_floor: float = 0.0
+    entropy_below: float = 0.0
 
     def __post_init__(self) -> None:
         if self.baseline not in BASELINES:
@@ -178,6 +181,10 @@ def multi_candidate_loss(
     guidance = -(gain * winner_log_probability / n).mean()  # Eq. winner_loss
 
     mean_entropy = entropy.mean()  # Eq. mean_path_entropy
+    if settings.entropy_floor:
+        is_below = across(mean_entropy.detach()) < n * settings.entropy_floor
+        raised = torch.as_tensor(entropy_coefficient).clamp(min=settings.entropy_below)
+        entropy_coefficient = torch.where(is_below, raised, entropy_coefficient)
     loss = policy_gradient + settings.guidance * guidance - entropy_coefficient * mean_entropy
     return loss, {
         "loss": loss.detach(),

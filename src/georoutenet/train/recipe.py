@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from georoutenet.decode.decoding import Decoding
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
 from georoutenet.problem.shapes import SHAPES
@@ -89,6 +90,8 @@ class Recipe:
     guidance: float = 0.5
     entropy_first: float = 0.0125
     entropy_last: float = 0.0
+    entropy_floor: float = 0.0
+    """Nats per city: while tours have less, their entropy's coefficient is ``entropy_first``; 0 for none."""
 
     # optimizer
     learning_rate: float = 1e-4
@@ -113,7 +116,9 @@ class Recipe:
 
     # selection
     validation: str = "val50"
-    """``val50``, ``diag100``, another named set, or ``uniform``: ``n`` cities, from ``validation_seed``."""
+    """``val50``, ``diag100``, another set, or a distribution: ``n`` cities, from ``validation_seed``."""
+    validation_decoder: str = "greedy"
+    """A `Decoding` in its short form: of views, say, where it is the views together that shall be good."""
     validation_size: int = 10_000
     validation_seed: int = 4321
     validation_batch: int = 500
@@ -143,8 +148,16 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("batch", "candidates", "steps", "epoch_steps", "validation_size", "log_every"):
             _positive(name, getattr(self, name))
-        for name in ("validation_every", "checkpoint_every", "budget_seconds", "clip", "weight_decay"):
+        for name in (
+            "validation_every", "checkpoint_every", "budget_seconds", "clip", "weight_decay", "entropy_floor",
+        ):  # fmt: skip
             _positive(name, getattr(self, name), least=0)
+        decoding = Decoding.parse(self.validation_decoder)
+        if decoding.candidates and self.sparse:
+            raise InputError(
+                f"validation_decoder = {self.validation_decoder!r} says how many candidates, and so does "
+                f"sparse = {self.sparse}; allowed: one of them"
+            )
         for name in ("guidance", "entropy_first", "entropy_last"):
             if not math.isfinite(getattr(self, name)):
                 raise InputError(f"{name} = {getattr(self, name)} is not understood; allowed: numbers")
@@ -193,6 +206,8 @@ class Recipe:
             standardization=self.standardization,
             best_of=self.best_of,
             guidance=self.guidance,
+            entropy_floor=self.entropy_floor,
+            entropy_below=self.entropy_first,
         )
 
     def batches(self) -> tuple[Batch, ...]:

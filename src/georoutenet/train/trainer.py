@@ -39,7 +39,7 @@ from georoutenet.train.prepare import check_seed, make_policy, make_steps, seeds
 from georoutenet.train.recipe import Recipe
 from georoutenet.train.schedule import batch_kind, entropy_weight, learning_rate
 from georoutenet.train.step import State, diagnostics
-from georoutenet.train.validation import freeze_statistics, greedy_length, validation_set
+from georoutenet.train.validation import freeze_statistics, mean_length, validation_set
 
 ANNOUNCE_AFTER = 2.0  # seconds of training before speed and time left are worth saying
 
@@ -55,7 +55,7 @@ class Outcome:
     step: int
     seconds: float
     best: float
-    """Lowest mean greedy length on the validation set so far."""
+    """Lowest mean length on the validation set so far, by the decoder of the validation."""
     last: float
     finished: bool
     """Whether the recipe is complete; otherwise the same command goes on."""
@@ -90,7 +90,11 @@ class Trainer:
             coords = validation_set(recipe)
             self.cities = coords.shape[1]
             validation = partial(
-                greedy_length, coords=coords, batch=recipe.validation_batch, sparse=recipe.sparse
+                mean_length,
+                coords=coords,
+                decoder=recipe.validation_decoder,
+                batch=recipe.validation_batch,
+                sparse=recipe.sparse,
             )
         self.validate = validation
         self.lock = FolderLock(self.out)
