@@ -67,7 +67,10 @@ class MaxTime:
 
 @dataclass(frozen=True)
 class MaxIterations:
-    """Stop after ``iterations`` perturbations by all workers together; 0 stops at the first local optimum."""
+    """Stop after ``iterations`` perturbations by all workers together; 0 stops at the first local optimum.
+
+    On a GPU, where few instances get several walks each, so many by each walk.
+    """
 
     iterations: int
 
@@ -130,3 +133,8 @@ class AnyOf:
     def budget(self, progress: Progress) -> Budget:
         budgets = [criterion.budget(progress) for criterion in self.criteria]
         return Budget(min(b.seconds for b in budgets), min(b.iterations for b in budgets))
+
+
+def are_gaps(stop: Stop) -> bool:
+    """Whether it is a gap, or several, and nothing else."""
+    return all(map(are_gaps, stop.criteria)) if isinstance(stop, AnyOf) else isinstance(stop, Gap)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from georoutenet.search.gpu import engine
 from georoutenet.search.path import Ends
 from georoutenet.solver import batch_gpu
 from georoutenet.solver.options import SolveOptions
-from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement, Stop
+from georoutenet.stop import AnyOf, Budget, Gap, MaxIterations, MaxTime, NoImprovement, Progress, Stop
 from tests.solver.solved import VARIANTS
 
 CPU = torch.device("cpu")
@@ -145,7 +145,29 @@ def test_what_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(None, forever) == (12 * batch_gpu.KICKS_PER_CITY, 20_000, 7)
     assert found(MaxIterations(7), forever) == (7, forever, 0)
     assert found(MaxTime(1), 1.0) == (forever, 20_000, 7)
-    assert found(Gap(1.0), forever) == found(None, forever)  # there are no bounds
+    for stop in (Gap(1.0), AnyOf(Gap(1.0)), AnyOf(AnyOf(Gap(1.0), Gap(2.0)), Gap(3.0)), Watch()):
+        assert found(stop, forever) == found(None, forever)  # there are no bounds, nor lengths on the way
+    assert found(AnyOf(Gap(1.0), MaxIterations(7)), forever) == found(MaxIterations(7), forever)
+
+
+class Watch:
+    """Gives neither seconds nor kicks until it says stop."""
+
+    def __init__(self, questions: float = float("inf")) -> None:
+        self.questions = questions
+
+    def budget(self, _: Progress) -> Budget:
+        self.questions -= 1
+        return Budget() if self.questions > 0 else Budget(seconds=0.0)
+
+
+def test_a_criterion_is_asked_between_launches(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, run = list[int](), engine.Walks.run
+    monkeypatch.setattr(engine.Walks, "run", lambda walks, kicks: (launches.append(kicks), run(walks, kicks)))
+    tours, lengths = grn.solve_batch(POINTS, device="cuda", stop=Watch(10))
+    check(tours, lengths, {})
+    assert 2 < len(launches) < 10
+    assert launches == [0, *[64] * (len(launches) - 1)]
 
 
 def test_the_network_alone(gpu: list[int]) -> None:
@@ -193,15 +215,26 @@ def test_an_error_on_one_gpu_ends_the_others(gpu: list[int], monkeypatch: pytest
 
 def test_the_network_alone_keeps_a_limit(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is looked at before each call of the network; a tour along a curve is called that."""
+
+    def found() -> tuple[Any, Any]:
+        return grn.solve_batch(POINTS, device="cuda", improve=False, decoder="greedy", max_seconds=0.5)
+
+    curves = batch_gpu.curves(torch.from_numpy(POINTS)).numpy()
+    monkeypatch.setattr(batch_gpu, "DECODED", 12 * 8 * 2)  # two instances at a time
+    whole, _ = grn.solve_batch(POINTS, device="cuda", improve=False, decoder="greedy")
     clock = iter(range(10**6))
     monkeypatch.setattr(batch_gpu, "now", lambda: float(next(clock)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GeoRouteNetWarning)
-        tours, lengths = grn.solve_batch(
-            POINTS, device="cuda", improve=False, decoder="greedy", max_seconds=0.5
-        )
+    with pytest.warns(GeoRouteNetWarning, match="time ended before 5 of 5 instances"):
+        tours, lengths = found()
     check(tours, lengths, {})
-    np.testing.assert_array_equal(tours, batch_gpu.curves(torch.from_numpy(POINTS)))
+    np.testing.assert_array_equal(tours, curves)
+
+    looks = chain([0.0] * 4, repeat(1.0))  # the third pair finds no time
+    monkeypatch.setattr(batch_gpu, "now", lambda: next(looks))
+    with pytest.warns(GeoRouteNetWarning, match="time ended before 1 of 5 instances"):
+        tours, lengths = found()
+    check(tours, lengths, {})
+    np.testing.assert_array_equal(tours, [*whole[:4], curves[4]])
 
 
 def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,12 +176,15 @@ def test_a_decoder_in_full_is_what_decode_views_does(decoder: str) -> None:
 
 
 def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:
+    """Also while they are made: a thread that asks for float32 meanwhile gets it."""
     policy, instance = load_policy("georoutenet-50"), random_instance(30)
-    seen: list[torch.dtype | None] = []
-    policy.register_forward_pre_hook(lambda *_: seen.append(policy.compute_dtype))
+    seen: list[tuple[torch.dtype | None, torch.dtype | None]] = []
+    policy.register_forward_pre_hook(
+        lambda asked, _: seen.append((asked.compute_dtype, policy.compute_dtype))
+    )
     check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-bfloat16"))
     check(grn.solve(instance, weights=policy, improve=False, decoder="greedy-views-1"))
-    assert seen == [torch.bfloat16, None]
+    assert seen == [(torch.bfloat16, None), (None, None)]
     assert policy.compute_dtype is None
 
 

@@ -181,7 +181,7 @@ class Policy(nn.Module):
             return *scores, pairs.are_cut()
 
         parts = [
-            replayed(self, run, some, hopper, held=lambda: table_of(encoder))
+            replayed(encoder, run, some, hopper, held=lambda: table_of(encoder))
             for some in coords.chunk(self._chunks(coords))
         ]
         start, logits, cut = zip(*parts, strict=True)

@@ -25,10 +25,10 @@ from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import Cycle, curves, tour_lengths
 from georoutenet.search.gpu.engine import FEWEST, compiles, improve_batch, kernel_for, walks_to_fill, why_not
 from georoutenet.search.path import Ends
-from georoutenet.solver.network import check_memory, choose_decoding, load, products_in, views_per_call
+from georoutenet.solver.network import check_memory, choose_decoding, in_precision, load, views_per_call
 from georoutenet.solver.options import SolveOptions
-from georoutenet.solver.stages import AGREED, Group, default_stop, that_ends
-from georoutenet.stop import AnyOf, Gap, Progress, Stop
+from georoutenet.solver.stages import AGREED, Group, default_stop
+from georoutenet.stop import AnyOf, Progress, Stop
 
 CHUNK = 1 << 16
 """Instances on the device at a time, at most."""
@@ -100,9 +100,10 @@ class GpuBatch:
         self.points, self.device, self.rule, self.options = points, device, rule, options
         self.cycle, self.left, self.report, self.sizes = Cycle(ends), left, report, sizes
         count, n = points.shape[:2]
-        limit = None if isinstance(limit, Gap) else limit  # there are no bounds here: as without a limit
         timed, default = math.isfinite(left()), default_stop(n)
-        own = default if limit is None else that_ends(limit, n)
+        if limit is not None and not timed and limits(limit) == (math.inf, math.inf):
+            limit = None  # a gap, for one: there are no bounds here, and lengths are not looked at
+        own = default if limit is None else limit
         self.kicks, self.idle = limits(AnyOf(own, default) if timed else own)
         if limit is None:
             self.kicks = min(self.kicks, KICKS_PER_CITY * n)
@@ -138,7 +139,7 @@ class GpuBatch:
         points = self.points[part].to(self.device)
         sizes = None if self.sizes is None else self.sizes[part].to(self.device)
         began, share = now(), self.left() * len(points) / (len(self.points) - part.start)
-        tours = self._first_tours(points, sizes, share)
+        tours, made = self._first_tours(points, sizes, share)
         ends = self.cycle.ends
         first = lengths = tour_lengths(points, tours, self.rule, closed=ends.closed)
         kicks, interrupted = torch.zeros_like(self.kicked[part]), False
@@ -153,12 +154,13 @@ class GpuBatch:
                 kicks=self.kicks,
                 idle=self.idle,
                 agreed=self.agreed,
-                goes_on=lambda: now() - began < share and not self.cancel.is_set(),
+                goes_on=lambda: now() - began < share and self.left() > 0 and not self.cancel.is_set(),
                 sizes=sizes,
             )
             tours, lengths, kicks = found.tours, found.lengths, found.kicks
             interrupted = found.interrupted
-        self.searched[part] = share > 0
+            made = len(points)
+        self.searched[part] = torch.arange(len(points), device=self.device) < made
         self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
             tours,
             lengths,
@@ -169,8 +171,9 @@ class GpuBatch:
         if interrupted:
             raise KeyboardInterrupt
 
-    def _first_tours(self, points: Tensor, sizes: Tensor | None, seconds: float) -> Tensor:
-        """By the network where it is asked for and there is time, else along a curve."""
+    def _first_tours(self, points: Tensor, sizes: Tensor | None, seconds: float) -> tuple[Tensor, int]:
+        """By the network where it is asked for, else along a curve; and how many, from the first on, are as
+        asked. For the others there was no time, and they follow a curve."""
         options, asked = self.options, None
         network = options.first == "network" or (
             options.first == "auto" and (options.names_network or not options.improve)
@@ -179,52 +182,56 @@ class GpuBatch:
             plain = network and self.rule is DistanceRule.EUCLIDEAN
             asked = self._by_network(points, seconds) if plain else self._by_group(points, seconds)
         if asked is None:
-            return self.cycle.arrange(curves(points, sizes))
-        return self.cycle.arrange(asked)
+            return self.cycle.arrange(curves(points, sizes)), len(points) if seconds > 0 else 0
+        made = len(asked)
+        if made < len(points):
+            asked = torch.cat([asked, curves(points[made:])])
+        return self.cycle.arrange(asked), made
 
-    def _by_network(self, points: Tensor, seconds: float) -> Tensor | None:
-        """Decoded where they are; None where there was no time for the first view."""
+    def _by_network(self, points: Tensor, seconds: float) -> Tensor:
+        """Decoded where they are: as many as there was time for a first view of."""
         n, options, until = points.shape[1], self.options, now() + seconds
         weights, place = options.weights, str(self.device)
         policy = load(weights, place) if isinstance(weights, (str, Path)) else weights
         if policy.device != self.device:
             return self._by_group(points, seconds)
         decoding = choose_decoding(n, options, place)
+        asked = in_precision(policy, decoding.precision)
         check_memory(n, decoding, place)
 
         def score(some: Tensor) -> Scores:
             if now() > until or self.cancel.is_set():
                 raise OutOfTime
-            return policy(some, candidates=decoding.candidates)
+            return asked(some, candidates=decoding.candidates)
 
         ends, step = self.cycle.ends, max(1, DECODED // (decoding.views * n * (n if decoding.merge else 8)))
-        tours = []
-        with products_in(policy, decoding.precision):
-            for some in points.split(step):
-                try:
-                    found = decode_views(
-                        score,
-                        some,
-                        decoding,
-                        start=ends.start,
-                        end=ends.end,
-                        closed=ends.closed,
-                        seed=options.seed,
-                        device=self.device,
-                        batch=views_per_call(n, decoding, place),
-                        together=1 if math.isfinite(seconds) else None,
-                        remaining=lambda: until - now(),
-                    )
-                except OutOfTime:
-                    return None
-                if found.interrupted:
-                    raise KeyboardInterrupt
-                tours.append(found.best())
-        self.method = f"{Path(weights).stem}, " if isinstance(weights, (str, Path)) else ""
-        self.method += str(decoding)
+        tours = [torch.empty((0, n), dtype=torch.int64, device=self.device)]
+        for some in points.split(step):
+            try:
+                found = decode_views(
+                    score,
+                    some,
+                    decoding,
+                    start=ends.start,
+                    end=ends.end,
+                    closed=ends.closed,
+                    seed=options.seed,
+                    device=self.device,
+                    batch=views_per_call(n, decoding, place),
+                    together=1 if math.isfinite(seconds) else None,
+                    remaining=lambda: until - now(),
+                )
+            except OutOfTime:
+                break
+            if found.interrupted:
+                raise KeyboardInterrupt
+            tours.append(found.best())
+        if len(tours) > 1:
+            self.method = f"{Path(weights).stem}, " if isinstance(weights, (str, Path)) else ""
+            self.method += str(decoding)
         return torch.cat(tours)
 
-    def _by_group(self, points: Tensor, seconds: float) -> Tensor | None:
+    def _by_group(self, points: Tensor, seconds: float) -> Tensor:
         """As ``solve_many`` makes them: under other distance rules, or with a network on another device."""
         options = self.options
         if math.isfinite(seconds):

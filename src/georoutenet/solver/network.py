@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -246,24 +247,25 @@ def _score(policy: Policy, points: Tensor, decoding: Decoding) -> Scores:
     import torch
 
     pairs = len(points) * points.shape[1] * (decoding.candidates or points.shape[1])
-    with _threads_for(pairs), products_in(policy, decoding.precision):
-        scores = policy(points, candidates=decoding.candidates)
+    with _threads_for(pairs):
+        scores = in_precision(policy, decoding.precision)(points, candidates=decoding.candidates)
     if points.device.type == "cuda":
         torch.cuda.synchronize(points.device)
     return scores
 
 
-@contextmanager
-def products_in(policy: Policy, precision: str) -> Iterator[None]:
-    """The precision asked for; float32, which is the default, leaves the policy as its owner set it."""
+def in_precision(policy: Policy, precision: str) -> Policy:
+    """The policy with products in bfloat16, on the same weights; for float32, the default, as it is.
+
+    The policy itself is not touched: other threads may be asking it.
+    """
+    if precision != "bfloat16":
+        return policy
     import torch
 
-    usual = policy.compute_dtype
-    policy.compute_dtype = torch.bfloat16 if precision == "bfloat16" else usual
-    try:
-        yield
-    finally:
-        policy.compute_dtype = usual
+    twin = copy(policy)
+    twin.compute_dtype = torch.bfloat16
+    return twin
 
 
 @contextmanager

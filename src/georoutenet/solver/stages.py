@@ -35,7 +35,7 @@ from georoutenet.solver.network import (
 )
 from georoutenet.solver.options import CPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
-from georoutenet.stop import AnyOf, Budget, Gap, MaxTime, NoImprovement, Progress, Stop
+from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop, are_gaps
 from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
@@ -471,8 +471,8 @@ def _load_decoders(device: str, progress: Report | None) -> str:
 
 
 def that_ends(stop: Stop, n: int) -> Stop:
-    """A gap alone may never be reached: then the search ends as it does without a criterion."""
-    return AnyOf(stop, default_stop(n)) if isinstance(stop, Gap) else stop
+    """Gaps alone may never be reached: then the search ends as it does without a criterion."""
+    return AnyOf(stop, default_stop(n)) if are_gaps(stop) else stop
 
 
 def default_stop(n: int) -> Stop:
