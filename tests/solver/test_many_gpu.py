@@ -81,8 +81,17 @@ def test_what_is_left_to_the_cpu(gpu: list[tuple[int, ...]]) -> None:
     problems = [*instances(), Instance(matrix=np.ones((6, 6)) - np.eye(6))]
     assert len(grn.solve_many(problems, stop=MaxIterations(2))) == len(problems)
     assert gpu == []  # few, and no GPU was named
-    check(problems, grn.solve_many(problems, device="cuda", stop=MaxIterations(2)))
+    with pytest.warns(
+        GeoRouteNetWarning, match="measures by .*, got EXPLICIT; the CPU searches such"
+    ) as said:
+        check(problems, grn.solve_many(problems, device="cuda", stop=MaxIterations(2)))
+    assert len(said) == 1
     assert sorted(gpu) == [(1, 70), (4, 12)]
+    gpu.clear()
+    large = [*problems[:2], Instance(RANDOM.random((1025, 2)))]
+    with pytest.warns(GeoRouteNetWarning, match="5 to 1,024 cities, got 1,025; the CPU searches such"):
+        check(large, grn.solve_many(large, device="cuda", stop=MaxIterations(2)))
+    assert gpu == [(2, 9)]
     gpu.clear()
     check(problems[:2], grn.solve_many(problems[:2], device="cuda", improve=False, first="curve"))
     assert gpu == []

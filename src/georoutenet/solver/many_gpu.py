@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.clock import now
-from georoutenet.errors import InputError
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import RULES, padded
-from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS
+from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS, why_not
 from georoutenet.search.path import Ends
 from georoutenet.solver.batch_gpu import GpuBatches, gpus_for
 from georoutenet.solver.network import edge_marginals
@@ -47,6 +48,8 @@ def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterato
     """Those that GPUs can search, and are to. Ctrl-C is raised when what they have by then was given."""
     if not options.improve:
         return
+    if options.device != "auto":
+        _say_what_is_left(instances)
     groups = _groups(instances, options)
     if options.device == "auto" and sum(map(len, groups.values())) < WORTH_IT:
         return
@@ -71,6 +74,13 @@ def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterato
             yield Searched(positions, tours, lengths, first, kicks, searched, method, seconds, interrupted)
         if interrupted:
             raise KeyboardInterrupt
+
+
+def _say_what_is_left(instances: Sequence[Instance]) -> None:
+    """Why the CPU searches some of the instances, where a GPU was asked for by name."""
+    reasons = (why_not(each.n, each.rule, Ends(each.n)) for each in instances if each.n >= FEWEST)
+    if reason := next(filter(None, reasons), ""):
+        warnings.warn(f"{reason}; the CPU searches such instances", GeoRouteNetWarning, stacklevel=2)
 
 
 def _search(
