@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import warnings
@@ -218,7 +219,8 @@ def test_progress(tmp_path: Path) -> None:
     np.testing.assert_allclose(line, [[0.5, 30], [1.0, 10], [2.0, 1], [3.0, 1]])
     assert figure.axes[0].get_ylabel() == "% above the best known"
     assert figure.axes[0].get_title() == "eight  ·  130 to 101"
-    assert legend(figure.axes[0]) == ["first tour"]
+    (words,) = figure.axes[0].texts
+    assert words.get_text() == "first tour"
     assert (tmp_path / "progress.png").exists()
     last = plot_progress(instance(8), history[:1]).axes[0]
     assert last.get_ylabel() == "% above the last tour"
@@ -233,6 +235,22 @@ def test_progress_shows_the_search_and_no_ticks_on_top_of_each_other() -> None:
     assert axes.get_yticks().tolist() == [0.0, 0.01, 0.1, 1.0, 10.0]
     early = plot_progress(instance(8, optimum=100.0), history, end=30.0).axes[0]
     assert early.get_xlim()[0] == 0.0
+
+
+@pytest.mark.parametrize("lengths", [(130.0, 101.0, 100.0), (100.6, 100.0), (100.6, 100.5, 100.0)])
+def test_the_words_of_the_first_tour_lie_on_no_line(lengths: tuple[float, ...]) -> None:
+    """Also where the length falls late, under whatever stands on the right."""
+    history = [Progress(0.1 + 0.5 * k, 0, 0, length) for k, length in enumerate(lengths)]
+    figure = plot_progress(instance(8), history, end=1.2)
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    (words,) = ax.texts
+    box = words.get_window_extent()
+    for line in ax.lines:
+        at = ax.transData.transform(np.asarray(line.get_xydata()))
+        along = np.concatenate([np.linspace(a, b, 500) for a, b in itertools.pairwise(at)] or [at])
+        assert not ((along > box.min) & (along < box.max)).all(axis=1).any()
+    assert ax.get_window_extent().y1 > box.y1
 
 
 def legend(axes: Axes) -> list[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,16 +23,16 @@ def test_what_is_left() -> None:
     assert AnyOf(MaxTime(math.inf)).budget(HERE).seconds == math.inf
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_max_time_refuses(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "3", None, True])
+def test_max_time_refuses(seconds: Any) -> None:
     with pytest.raises(InputError, match="MaxTime needs seconds >= 0"):
         MaxTime(seconds)
 
 
 @pytest.mark.parametrize("kind", [MaxIterations, NoImprovement])
-@pytest.mark.parametrize("iterations", [-1, 2.5])
-def test_iterations_refuse(kind: type, iterations: float) -> None:
-    with pytest.raises(InputError, match=f"{kind.__name__} needs a whole number >= 0, got {iterations}"):
+@pytest.mark.parametrize("iterations", [-1, 2.5, "3", None, math.inf])
+def test_iterations_refuse(kind: type, iterations: Any) -> None:
+    with pytest.raises(InputError, match=f"{kind.__name__} needs a whole number >= 0, got {iterations!r}"):
         kind(iterations)
 
 
@@ -50,6 +51,8 @@ def test_a_gap_needs_a_bound_and_is_in_percent() -> None:
     assert AnyOf(Gap(2.0), MaxIterations(9)).budget(replace(at, lower_bound=100.0)).seconds == 0.0
     with pytest.raises(InputError, match="percent >= 0"):
         Gap(-1.0)
+    with pytest.raises(InputError, match="percent >= 0, got '1'"):
+        Gap("1")  # type: ignore[arg-type]
 
 
 def test_a_gap_that_is_never_reached_ends_all_the_same() -> None:

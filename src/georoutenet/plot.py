@@ -348,7 +348,7 @@ def plot_progress(
     times, values = np.append(seconds, last), np.append(percent, percent[-1])
     ax.step(times, values, where="post", color=TOUR_COLOR, linewidth=1.6, clip_on=False, zorder=3)
     first: dict[str, Any] = {"color": TOUR_COLOR, "markersize": 5, "clip_on": False, "zorder": 3}
-    ax.plot(seconds[:1], percent[:1], "o", label="first tour", **first)
+    ax.plot(seconds[:1], percent[:1], "o", **first)
     tidy(ax)
     if (percent > 0).sum() > 1:
         # A search gains most at the start: logarithmic above the smallest gap that shows, linear below.
@@ -359,6 +359,9 @@ def plot_progress(
         ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set_ylim(0.0, None if percent.max() > 0 else 1.0)
+    if percent.max() > 0:  # room for the words above the first tour
+        low, high = ax.transAxes.transform([(0, 0), (0, 1)])[:, 1]
+        ax.set_ylim(0.0, ax.transData.inverted().transform((0, high + 0.08 * (high - low)))[1])
     # Where loading took most of the time, only the search is shown.
     begin = 1.05 * seconds[0] - 0.05 * last if seconds[0] < last < 2 * seconds[0] else 0.0
     ax.set_xlim(begin, max(last, 1e-3))
@@ -372,7 +375,8 @@ def plot_progress(
         words = _why_flat(instance, lengths[0].item(), bound)
         ax.text(0.5, 0.55, words, transform=ax.transAxes, ha="center", fontsize=10, color=GRAY)
     else:
-        ax.legend(loc="upper right", fontsize=9, frameon=False)  # where lines that fall leave room
+        beside: dict[str, Any] = {"xytext": (6, 5), "textcoords": "offset points", "fontsize": 9}
+        ax.annotate("first tour", (seconds[0], percent[0]), color=TOUR_COLOR, **beside)
     if instance.optimum is None and bound is not None and lengths[-1] > 0:
         title += f"  ·  {proven(lengths[-1].item(), bound)}"
     ax.set_title(title, fontsize=11, color="#222222")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
 from georoutenet.errors import InputError
@@ -51,6 +52,10 @@ class Stop(Protocol):
     def budget(self, progress: Progress) -> Budget: ...
 
 
+def _at_least_zero(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+
+
 @dataclass(frozen=True)
 class MaxTime:
     """Stop after ``seconds`` of wall-clock time."""
@@ -58,8 +63,8 @@ class MaxTime:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise InputError(f"MaxTime needs seconds >= 0, got {self.seconds}")
+        if not _at_least_zero(self.seconds):
+            raise InputError(f"MaxTime needs seconds >= 0, got {self.seconds!r}")
 
     def budget(self, progress: Progress) -> Budget:
         return Budget(seconds=self.seconds - progress.seconds)
@@ -75,8 +80,8 @@ class MaxIterations:
     iterations: int
 
     def __post_init__(self) -> None:
-        if self.iterations < 0 or int(self.iterations) != self.iterations:
-            raise InputError(f"MaxIterations needs a whole number >= 0, got {self.iterations}")
+        if not _at_least_zero(self.iterations) or self.iterations % 1 != 0:
+            raise InputError(f"MaxIterations needs a whole number >= 0, got {self.iterations!r}")
 
     def budget(self, progress: Progress) -> Budget:
         return Budget(iterations=self.iterations - progress.iterations)
@@ -89,8 +94,8 @@ class NoImprovement:
     iterations: int
 
     def __post_init__(self) -> None:
-        if self.iterations < 0 or int(self.iterations) != self.iterations:
-            raise InputError(f"NoImprovement needs a whole number >= 0, got {self.iterations}")
+        if not _at_least_zero(self.iterations) or self.iterations % 1 != 0:
+            raise InputError(f"NoImprovement needs a whole number >= 0, got {self.iterations!r}")
 
     def budget(self, progress: Progress) -> Budget:
         return Budget(iterations=self.iterations - progress.since_improvement)
@@ -107,8 +112,8 @@ class Gap:
     percent: float
 
     def __post_init__(self) -> None:
-        if not self.percent >= 0:
-            raise InputError(f"Gap needs percent >= 0, got {self.percent}")
+        if not _at_least_zero(self.percent):
+            raise InputError(f"Gap needs percent >= 0, got {self.percent!r}")
 
     def budget(self, progress: Progress) -> Budget:
         bound = progress.lower_bound

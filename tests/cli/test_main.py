@@ -103,6 +103,26 @@ def test_missing_argument() -> None:
     assert "cities" in done.stderr
 
 
+def test_a_missing_argument_names_the_help() -> None:
+    assert run("solve").stderr.splitlines()[-1].endswith("solve --help")
+
+
+@pytest.mark.parametrize("group", [[], ["data"]])
+def test_a_group_alone_prints_its_help_as_it_is(group: list[str]) -> None:
+    done = run(*group)
+    assert done.returncode == 2
+    assert done.stderr == ""
+    assert done.stdout.rstrip("\n") == run(*group, "--help").stdout.rstrip("\n")
+
+
+@pytest.mark.parametrize("words", [["--seconds", "banana"], ["--seconds=banana"]])
+def test_a_wrong_value_is_repeated(words: list[str]) -> None:
+    done = run("demo", *words)
+    assert done.returncode == 2
+    assert done.stderr.count("banana") == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_input_errors_are_one_line(tmp_path: Path) -> None:
     done = run("length", str(tmp_path / "none.tsp"), str(tmp_path / "none.tour"))
     assert done.returncode == 1

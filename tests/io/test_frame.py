@@ -176,6 +176,13 @@ def test_pandas_in_and_out() -> None:
     assert grn.solve([[0, 0], [1, 1]]).to_frame()["city"].tolist() == [0, 1]
 
 
+def test_an_index_of_several_levels() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    index = pandas.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
+    result = grn.solve(pandas.DataFrame(ROWS, index=index), improve=False)
+    assert result.to_frame().index.tolist() == [index[city] for city in result.tour]
+
+
 def test_geopandas() -> None:
     geopandas = pytest.importorskip("geopandas", reason="GeoPandas is not installed")
     points = geopandas.points_from_xy(ROWS["lon"], ROWS["Lat"])

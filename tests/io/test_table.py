@@ -140,3 +140,14 @@ def test_only_numbers_that_are_written_back_as_they_were_become_numbers() -> Non
     instance = parse_table("x,y,a,b,c,d,e\n1,2,1,1.5,007,1.50,nan\n1,2,,2.5,1,2,1\n")
     kept = {"a": (1, None), "b": (1.5, 2.5), "c": ("007", "1"), "d": ("1.50", "2"), "e": ("nan", "1")}
     assert instance.columns == kept
+
+
+@pytest.mark.parametrize("mark", ["sep=;", '"sep=;"', "sep=,"])
+def test_the_line_that_tells_excel_the_separator(mark: str) -> None:
+    separator = mark.strip('"')[-1]
+    text = f"{mark}\nid;lat;lon\na;1;2\nb;3;4\n".replace(";", separator)
+    found = parse_table(text)
+    assert list(found.ids or ()) == ["a", "b"]
+    assert found.coordinates.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(InputError, match="text:3: expected a number"):
+        parse_table(text.replace("1", "x"))

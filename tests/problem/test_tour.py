@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from georoutenet.errors import InputError
+from georoutenet.io.files import write_instance, write_tour
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import canonical, check_tour, gap, is_permutation, tour_length, tour_lengths
 
@@ -170,3 +173,16 @@ def test_gap() -> None:
     assert gap(0, 0) == 0.0
     assert gap(1, 0) == math.inf
     np.testing.assert_allclose(gap([1.0, 2.0, 0.0], [1.0, 1.0, 0.0]), [0.0, 100.0, 0.0])
+
+
+@pytest.mark.parametrize("given", [np.zeros((3, 2)), "cities.csv", None])
+def test_only_an_instance_says_how_to_measure(given: Any, tmp_path: Path) -> None:
+    """Arrays have no rule; what else was given is named."""
+    message = f"an Instance is needed, got {type(given).__name__}"
+    with pytest.raises(InputError, match=message):
+        tour_length(given, [0, 1, 2])
+    for name in ("cities.csv", "cities.tsp"):
+        with pytest.raises(InputError, match=message):
+            write_instance(tmp_path / name, given)
+    with pytest.raises(InputError, match=message):
+        write_tour(tmp_path / "tour.csv", [0, 1, 2], given)

@@ -55,7 +55,8 @@ def test_a_terminal_shows_a_bar_and_then_one_line(monkeypatch: pytest.MonkeyPatc
     with compiling(None):
         compile_two()
     text = terminal.getvalue()
-    assert text.count("compiling, once on this machine [") == 4
+    lines = [line for line in text.split("\r") if "compiling, once on this machine [" in line]
+    assert 1 <= len(lines) == len(set(lines)) < 4  # two functions begin and end
     assert text.endswith("\r")  # a moment of it leaves nothing
     monkeypatch.setattr(module, "MENTIONED", 0.0)
     with compiling(None), compiling(None):  # as two threads would

@@ -225,6 +225,22 @@ def test_searches_side_by_side_find_the_same(options: dict[str, Any]) -> None:
         np.testing.assert_array_equal(one.tour, other.tour)
 
 
+@pytest.mark.parametrize(
+    "single", [Instance([[0, 0], [1, 1]]), "cities.csv", Path("cities.csv"), np.zeros((5, 2)), None, 3]
+)
+def test_solve_many_wants_many(single: Any) -> None:
+    """A path would be taken for its letters, an array for its rows."""
+    with pytest.raises(InputError, match=r"takes a list of problems, got .*; solve takes one"):
+        grn.solve_many(single)
+
+
+def test_solve_many_takes_whatever_can_be_gone_through() -> None:
+    cities = np.random.default_rng(0).random((2, 9, 2))
+    wanted = [result.length for result in grn.solve_many(list(cities))]
+    for many in (cities, (each for each in cities), tuple(cities)):
+        assert [result.length for result in grn.solve_many(many)] == wanted  # type: ignore[arg-type]
+
+
 def test_a_size_that_cannot_be_solved_is_an_error_of_solve_many() -> None:
     with pytest.raises(InputError, match=r"start must be a city in 0..4, got 7"):
         grn.solve_many([random_instance(9), random_instance(5)], start=7)

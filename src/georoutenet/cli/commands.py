@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import sys
 import warnings
 from typing import Annotated
@@ -90,6 +91,18 @@ def _allowed(error: Exception) -> str:
     return ""
 
 
+def _given(error: Exception) -> str:
+    """The words that came with the option that was refused, where the message does not repeat them."""
+    names = [name for name in getattr(getattr(error, "param", None), "opts", []) if name.startswith("-")]
+    words: list[str] = []
+    for word, following in itertools.pairwise([*sys.argv[1:], ""]):
+        name, equals, value = word.partition("=")
+        if name in names:
+            words.append(value if equals else following)
+    message = error.format_message() if hasattr(error, "format_message") else ""
+    return f", got {words[-1]!r:.60}" if words and words[-1] not in message else ""
+
+
 def _spare_the_collector() -> None:
     """Make the garbage collector look seldom, and not at the end.
 
@@ -132,7 +145,13 @@ def run() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
             raise
-        complain(" ".join(error.format_message().split("\n")))
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group by itself; its message is the help
+            typer.echo(error.format_message())
+            sys.exit(2)
+        complain(" ".join(error.format_message().split("\n")) + _given(error))
+        if type(error).__name__ == "MissingParameter":
+            command = getattr(getattr(error, "ctx", None), "command_path", "georoutenet")
+            say(f"try: {command} --help", err=True)
         if allowed := _allowed(error):
             say(f"allowed here: {allowed}", err=True)
         sys.exit(2)

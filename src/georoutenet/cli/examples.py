@@ -7,6 +7,7 @@ import inspect
 import typer
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": ("georoutenet demo", "georoutenet solve customers.csv --plot route.png", "georoutenet train laptop"),
     "solve": (
         "georoutenet solve customers.csv --plot route.png --output route.csv",
         "georoutenet solve customers.csv --start depot --open --max-seconds 5",
@@ -18,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "demo": ("georoutenet demo", "georoutenet demo --out pictures --seconds 10"),
     "length": ("georoutenet length cities.csv tour.csv", "georoutenet length berlin52.tsp my.tour --open"),
+    "data": ("georoutenet data list", "georoutenet data show test50"),
     "data list": ("georoutenet data list", "georoutenet data list --markdown"),
     "data show": ("georoutenet data show test50", "georoutenet data show tsplib36"),
     "data make": ("georoutenet data make test50 val50", "georoutenet data make"),
@@ -52,14 +54,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def show_examples(app: typer.Typer, prefix: str = "") -> None:
-    """Put the examples before what the commands of ``app`` say of themselves."""
+    """Put the examples before what ``app`` and its commands say of themselves."""
+    text = str(app.info.help)
+    app.info.short_help, app.info.help = text, _with_examples(prefix.strip(), text)
     for command in app.registered_commands:
         assert command.callback is not None
         name = command.name or command.callback.__name__
         text = inspect.cleandoc(command.help or command.callback.__doc__ or "")
         command.short_help = command.short_help or text.partition("\n\n")[0].replace("\n", " ")
-        if lines := EXAMPLES.get(prefix + name):
-            command.help = "\b\n" + "\n".join(lines) + "\n\n" + text
+        command.help = _with_examples(prefix + name, text)
     for group in app.registered_groups:
         if group.typer_instance is not None:
             show_examples(group.typer_instance, f"{prefix}{group.typer_instance.info.name} ")
+
+
+def _with_examples(name: str, text: str) -> str:
+    lines = EXAMPLES.get(name, ())
+    return "\b\n" + "\n".join(lines) + "\n\n" + text if lines else text

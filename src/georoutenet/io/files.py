@@ -23,7 +23,7 @@ from georoutenet.io.npy import MAGIC, read_npy
 from georoutenet.io.table import decoded_table, parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
 from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded, read_file, reading
-from georoutenet.problem.instance import Instance
+from georoutenet.problem.instance import Instance, needs_instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 
 PathLike = str | os.PathLike[str]
@@ -237,6 +237,7 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
     ``closed=False`` measures the path without the edge back to its start. The file appears whole or not
     at all.
     """
+    needs_instance(instance)
     path = os.fspath(path)
     _, extension = _extension(path, WRITTEN_TOUR_EXTENSIONS, "a tour", gzipped=False)
     text = format_route(tour, instance, extension, closed=closed)
@@ -276,6 +277,7 @@ def write_instance(path: PathLike, instance: Instance, *, scale: float | None = 
     A matrix is written with its coordinates to ``.tsp``, and as it is to ``.csv``, from where
     ``read_instance(path, matrix=True)`` reads it.
     """
+    needs_instance(instance)
     path = os.fspath(path)
     _, extension = _extension(path, (".tsp", ".csv"), "cities to write", gzipped=False)
     if extension == ".tsp":

@@ -160,7 +160,9 @@ def to_frame(tour: Tour, instance: Instance) -> pandas.DataFrame:
     try:
         if instance.ids is not None and instance.id_column is not None:
             del written[written_name(instance.id_column)]
-            ids = pandas.Index([instance.ids[city] for city in order], name=instance.id_column)
+            ids = pandas.Index(
+                [instance.ids[city] for city in order], name=instance.id_column, tupleize_cols=False
+            )
         return pandas.DataFrame(written, index=ids)
     except UnicodeError as error:  # half of a pair of surrogates, which JSON can hold
         raise InputError(f"the columns cannot be a data frame: {error}") from None

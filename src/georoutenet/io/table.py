@@ -43,6 +43,8 @@ def _lines(text: str, source: str) -> list[tuple[int, str]]:
     """The lines that are neither empty nor comments, with their numbers."""
     lines = [(k, line) for k, line in enumerate(text.splitlines(), 1) if line.strip()]
     lines = [(k, line) for k, line in lines if not line.lstrip().startswith("#")]
+    if lines and re.fullmatch(r"sep=[;,\t]?", lines[0][1].strip(' "\r')):
+        lines = lines[1:]  # for Excel; the header shows the separator too
     if not lines:
         raise InputError(f"{source}: no cities: the file has no rows")
     return lines

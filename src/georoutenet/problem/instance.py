@@ -161,6 +161,12 @@ def _not_given() -> Any:
     return None
 
 
+def needs_instance(given: object) -> None:
+    """Refuse coordinates, paths and the like where only an ``Instance`` says how to measure."""
+    if not isinstance(given, Instance):
+        raise InputError(f"an Instance is needed, got {type(given).__name__}: give Instance(coordinates)")
+
+
 @dataclass(frozen=True, eq=False)
 class Instance:
     """Cities and how far apart they are: by a rule from their coordinates, or by a matrix.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.problem.instance import Instance
+from georoutenet.problem.instance import Instance, needs_instance
 
 Tour = NDArray[np.int64]
 
@@ -53,6 +53,7 @@ def tour_length(instance: Instance, tour: ArrayLike, *, closed: bool = True) -> 
 
     ``closed=False`` leaves out the edge from the last city back to the first.
     """
+    needs_instance(instance)
     cities = check_tour(tour, instance.n)
     if instance.n == 1:
         return 0 if instance.is_integer else 0.0

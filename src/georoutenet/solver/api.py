@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Unpack, cast
 
@@ -102,7 +102,7 @@ def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) ->
     they had by then, or a constructed one, and ``interrupted`` set.
     """
     checked = read_options("solve_many", options)
-    instances = [as_instance(problem) for problem in problems]
+    instances = [as_instance(problem) for problem in _several(problems)]
     results: dict[int, Result] = {}
     for k, result in solve_all(instances, checked):
         if isinstance(result, GeoRouteNetError):
@@ -110,6 +110,15 @@ def solve_many(problems: Sequence[Problem], **options: Unpack[SolveKeywords]) ->
         results[k] = result
     _warn_of_short_limit(list(results.values()))
     return [results[k] for k in range(len(instances))]
+
+
+def _several(problems: Sequence[Problem]) -> Sequence[Problem]:
+    """The problems, unless they are a single one, whose letters, columns or rows would be taken for many."""
+    single = isinstance(problems, (Instance, str, os.PathLike)) or is_frame(problems)
+    if single or getattr(problems, "ndim", 3) != 3 or not isinstance(problems, Iterable):
+        given = " ".join(repr(problems).split())[:60]
+        raise InputError(f"solve_many takes a list of problems, got {given}; solve takes one")
+    return problems
 
 
 def _warn_of_short_limit(results: list[Result]) -> None:

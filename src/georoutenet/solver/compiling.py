@@ -35,14 +35,19 @@ def compiling(report: Report | None) -> Iterator[None]:
         yield
         return
     parts, seconds, failed = compiled_parts(), compiled_seconds(), list[BaseException]()
+    shown = ""
 
     def tell() -> None:
+        nonlocal shown
         at = Progress(compiled_seconds() - seconds, compiled_parts() - parts, 0, math.inf)
         try:
             if report is not None:
                 report("compile", at)
             else:
-                _write(f"{WORDS} {bar(at.iterations)} {at.seconds:.0f} s")
+                text = f"{WORDS} {bar(at.iterations)} {at.seconds:.0f} s"
+                if text != shown:  # a notebook keeps all that was ever written
+                    shown = text
+                    _write(text)
         except BaseException as error:  # not into the compiler
             failed.append(error)
 
