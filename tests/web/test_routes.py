@@ -250,6 +250,8 @@ def test_what_cannot_be_loaded_is_logged(
         ({"decoder": "beam", "beam_width": 100}, 100),
         ({"decoder": "sample"}, None),
         ({"decoder": "beam-30"}, None),
+        ({"improve": False, "first": "curve"}, None),
+        ({"improve": False, "first": "greedy-edge"}, None),
         ({}, None),
     ],
 )
@@ -257,3 +259,5 @@ def test_a_width_that_nobody_wrote_fits_the_limit(more: dict[str, Any], width: i
     points = [[k, k * k % 97] for k in range(2000)]
     body = json.dumps({"coordinates": points, **more}).encode()
     assert read_work(body, Limits(decoded=500_000)).options.beam_width == width
+    narrow = 100 if width else None
+    assert read_work(body, Limits(beam_width=100)).options.beam_width == narrow

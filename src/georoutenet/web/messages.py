@@ -153,8 +153,9 @@ def _check_limits(options: SolveOptions, limits: Limits, n: int) -> None:
 
 def _fitting(options: SolveOptions, limits: Limits, n: int) -> SolveOptions:
     """With a width that the server allows where the client left it to the decoder."""
-    widest = limits.decoded // n
-    asked = options.names_network or options.first == "network" or not options.improve
+    widest = max(1, min(limits.beam_width, limits.decoded // n))
+    asked = options.names_network or options.first == "network"
+    asked |= options.first == "auto" and not options.improve
     beam = options.decoding is None and options.decoder in (None, "beam")
     if asked and beam and options.beam_width is None and widest < RECOMMENDED.width:
         return replace(options, beam_width=widest)
