@@ -11,10 +11,10 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ from georoutenet.solver.stages import (
 )
 from georoutenet.stop import AnyOf, MaxTime, Progress, Stop
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CHUNK = 1024
 """Instances that are in work at a time: beside them only the arrays given and returned are in memory."""
 LEAST = (1e-3, 5e-5)
@@ -50,16 +53,28 @@ REPORT = 0.1
 
 Points = NDArray[np.float64]
 Tours = NDArray[np.int64]
+Lengths = NDArray[np.float64]
+
+
+Arrays = NDArray[Any] | Sequence[Any]
 
 
 @overload
 def solve_batch(
-    coordinates: Any, *, rule: str = ..., tours: Literal[True] = ..., **options: Unpack[SolveKeywords]
-) -> tuple[Any, Any]: ...
+    coordinates: Arrays, *, rule: str = ..., tours: Literal[True] = ..., **options: Unpack[SolveKeywords]
+) -> tuple[Tours, Lengths]: ...
 @overload
 def solve_batch(
-    coordinates: Any, *, rule: str = ..., tours: Literal[False], **options: Unpack[SolveKeywords]
-) -> Any: ...
+    coordinates: Arrays, *, rule: str = ..., tours: Literal[False], **options: Unpack[SolveKeywords]
+) -> Lengths: ...
+@overload
+def solve_batch(
+    coordinates: Tensor, *, rule: str = ..., tours: Literal[True] = ..., **options: Unpack[SolveKeywords]
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def solve_batch(
+    coordinates: Tensor, *, rule: str = ..., tours: Literal[False], **options: Unpack[SolveKeywords]
+) -> Tensor: ...
 
 
 @takes_options
