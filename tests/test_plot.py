@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+import georoutenet as grn
 from georoutenet.errors import InputError
 from georoutenet.examples import us_capitals, us_outline
 from georoutenet.plot import plot_instances, plot_progress, plot_tour
@@ -308,6 +309,28 @@ def test_an_outline_lies_behind_the_cities() -> None:
     assert plain.get_path().contains_points([[0.2, 0.8], [0.8, 0.2]]).tolist() == [True, False]
     with pytest.raises(InputError, match=r"outline must have shape \(m, 2\), got \(3,\)"):
         plot_tour(instance(9), outline=[1.0, 2.0, 3.0])
+
+
+def test_ways_around_the_earth_leave_the_map() -> None:
+    """No line from one side to the other, as wide as the map; edges of the network likewise."""
+    ring = np.column_stack([np.zeros(12), np.linspace(-165, 165, 12)])
+    earth = Instance(ring, rule="GREAT_CIRCLE")
+    span = np.ptp(earth.plane[:, 0])
+    edges = (np.array([[0, 11], [0, 1]]), np.array([0.9, 0.8]))
+    figure = plot_tour(earth, np.arange(12), edge_probabilities=edges)
+    ax = figure.axes[0]
+    drawn = [np.asarray(line.get_xydata()) for line in ax.lines if line.get_linestyle() == "-"][:2]
+    assert [len(part) for part in drawn] == [13, 2]
+    (lines,) = ax.collections
+    segments = [*drawn, *lines.get_segments()]  # type: ignore[attr-defined]
+    assert len(segments) == 5
+    assert all(np.abs(np.diff(part[:, 0])).max() < span / 5 for part in segments)
+    left, right = ax.get_xlim()
+    assert right - left < 1.07 * span  # what is outside does not widen it
+    assert (drawn[0][-1, 0] > right) or (drawn[0][-1, 0] < left)
+    assert earth._repr_html_().count("M") < grn.solve(earth)._repr_html_().count("M")
+    flat = Instance(ring)
+    assert len(plot_tour(flat, np.arange(12)).axes[0].lines) == 3
 
 
 @pytest.mark.parametrize(

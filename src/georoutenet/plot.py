@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.names import visible
-from georoutenet.problem.globe import project
+from georoutenet.problem.globe import cut_at_border, project
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.sketch import CITY_COLOR, TOUR_COLOR
 from georoutenet.problem.tour import OPTIMAL, check_tour, gap, proven, tour_length
@@ -75,8 +75,8 @@ def plot_tour(
     if outline is not None:
         _draw_outline(ax, instance, outline)
     if edge_probabilities is not None:
-        _draw_probabilities(ax, points, edge_probabilities)
-    _draw_tour(ax, points, order, closed, faint=edge_probabilities is not None)
+        _draw_probabilities(ax, points, edge_probabilities, instance.map_turn)
+    _draw_tour(ax, points, order, instance.map_turn, closed, faint=edge_probabilities is not None)
     if alone:
         _explain(ax, instance, order, closed, probable=edge_probabilities is not None)
     title = _title(instance, order, closed, lower_bound) if title is None else title
@@ -166,7 +166,12 @@ def _panel_size(instance: Instance) -> tuple[float, float]:
 
 
 def _draw_tour(
-    ax: Axes, points: NDArray[np.float64], tour: NDArray[np.int64] | None, closed: bool, faint: bool
+    ax: Axes,
+    points: NDArray[np.float64],
+    tour: NDArray[np.int64] | None,
+    turn: float,
+    closed: bool,
+    faint: bool,
 ) -> None:
     n = len(points)
     # Inches of axes per city, on a square: marks shrink with the room they have.
@@ -179,7 +184,12 @@ def _draw_tour(
         line = points[np.append(tour, tour[0])] if closed else points[tour]
         if faint:  # so that what lies behind shows
             width = max(0.5, 0.6 * width)
-        ax.plot(*line.T, "-", color=TOUR_COLOR, linewidth=width, solid_joinstyle="round", zorder=2)
+        limits, parts = ax.dataLim.frozen(), cut_at_border(line, turn)
+        for part in parts:
+            ax.plot(*part.T, "-", color=TOUR_COLOR, linewidth=width, solid_joinstyle="round", zorder=2)
+        if len(parts) > 1:  # the limits are those of the cities: what goes around the Earth leaves the map
+            ax.dataLim.set(limits)
+            ax.update_datalim(points)
     if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
         ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
     if tour is not None and n <= MOST_WITH_ENDS:
@@ -269,16 +279,18 @@ def _draw_scale(ax: Axes, points: NDArray[np.float64]) -> None:
 
 
 def _draw_probabilities(
-    ax: Axes, points: NDArray[np.float64], values: ArrayLike | tuple[ArrayLike, ArrayLike]
+    ax: Axes, points: NDArray[np.float64], values: ArrayLike | tuple[ArrayLike, ArrayLike], turn: float
 ) -> None:
     from matplotlib.collections import LineCollection
 
     i, j, strength = _likely_edges(values, len(points))
     order = np.argsort(strength, kind="stable")  # the most probable on top
     colors, widths = _look_of(strength[order], len(points))
-    segments = np.stack([points[i], points[j]], axis=1)[order]
-    look: dict[str, Any] = {"colors": list(colors), "linewidths": list(widths), "capstyle": "round"}
-    ax.add_collection(LineCollection(list(segments), zorder=1, **look))
+    segments = [cut_at_border(edge, turn) for edge in np.stack([points[i], points[j]], axis=1)[order]]
+    count = [len(parts) for parts in segments]
+    look: dict[str, Any] = {"colors": colors.repeat(count, axis=0), "linewidths": widths.repeat(count)}
+    lines = LineCollection([part for parts in segments for part in parts], zorder=1, capstyle="round", **look)
+    ax.add_collection(lines, autolim=max(count, default=1) == 1)
 
 
 def _look_of(strength: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

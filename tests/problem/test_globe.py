@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,7 +15,14 @@ from numpy.typing import NDArray
 from georoutenet.errors import InputError
 from georoutenet.io.export import degrees
 from georoutenet.io.tsplib_format import format_tsp
-from georoutenet.problem.globe import EARTH_RADIUS_KM, on_sphere, project, stereographic
+from georoutenet.problem.globe import (
+    EARTH_RADIUS_KM,
+    cut_at_border,
+    map_turn,
+    on_sphere,
+    project,
+    stereographic,
+)
 from georoutenet.problem.instance import DistanceRule, Instance, normalize
 from georoutenet.problem.tour import tour_length
 
@@ -179,3 +187,22 @@ def test_a_map_goes_on_beyond_its_places(places: list[list[float]]) -> None:
     assert np.hypot(*(beside - drawn).T).max() < 2.0
     with_others = project(np.concatenate([own, own + 1.0]), own)
     np.testing.assert_allclose(with_others[: len(own)], drawn, atol=1e-9)
+
+
+def test_lines_that_go_around_are_cut_at_the_border() -> None:
+    places = np.array([[10.0, -170.0], [0.0, -60.0], [-10.0, 60.0], [5.0, 170.0]])
+    turn = map_turn(places)
+    assert turn == pytest.approx(2 * math.pi * EARTH_RADIUS_KM * math.cos(math.radians(1.25)))
+    line = project(places)[[0, 1, 2, 3, 0]]
+    parts = cut_at_border(line, turn)
+    whole = np.concatenate(parts)
+    kept = np.array([any((point == city).all() for city in line) for point in whole])
+    np.testing.assert_array_equal(whole[kept], line)  # nothing is lost, in order
+    assert len(parts) == 2
+    assert len(whole) == len(line) + 2
+    for before, after in itertools.pairwise(parts):
+        assert before[-1, 0] == -after[0, 0] == pytest.approx(math.copysign(turn / 2, before[-1, 0]))
+        assert before[-1, 1] == after[0, 1]  # it comes in at the height where it went out
+    assert all(np.abs(np.diff(part[:, 0])).max(initial=0) <= turn / 2 for part in parts)
+    assert map_turn(np.array([[80.0, 0.0], [85.0, 120.0], [82.0, -120.0]])) == math.inf
+    assert len(cut_at_border(line, math.inf)) == 1

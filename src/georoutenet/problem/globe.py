@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,7 +69,7 @@ def project(latlon: Float, about: Float | None = None) -> Float:
     far from the middle they are stretched. With ``about`` it is the map of those places, which others go on.
     """
     places = latlon if about is None else about
-    if np.abs(places[:, 0]).max() > POLAR and np.square(stereographic(places)).sum(axis=1).max() < WIDE:
+    if _is_polar(places):
         return 2 * EARTH_RADIUS_KM * stereographic(latlon, about)
     middle, longitude = np.radians(places[:, 0]).mean(), _unwrapped(np.radians(places[:, 1]))
     center = (longitude.min() + longitude.max()) / 2
@@ -76,6 +78,31 @@ def project(latlon: Float, about: Float | None = None) -> Float:
         longitude = longitude - 2 * np.pi * np.round((longitude - center) / (2 * np.pi))
     x = EARTH_RADIUS_KM * np.cos(middle) * (longitude - center)
     return np.column_stack([x, EARTH_RADIUS_KM * (np.radians(latlon[:, 0]) - middle)])
+
+
+def map_turn(latlon: Float) -> float:
+    """How wide once around the Earth is on the map by ``project``; infinite around a pole."""
+    turn = 2 * np.pi * EARTH_RADIUS_KM * np.cos(np.radians(latlon[:, 0]).mean())
+    return math.inf if _is_polar(latlon) else float(turn)
+
+
+def cut_at_border(line: Float, turn: float) -> list[Float]:
+    """A line on the map by ``project`` in parts: a leg of more than half a turn goes the other way around,
+    out of the map at one side and in at the other."""
+    parts, begin, first = [], line[:0], 0
+    for k in np.flatnonzero(np.abs(np.diff(line[:, 0])) > turn / 2).tolist():
+        a, b = line[k], line[k + 1]
+        side = np.copysign(turn / 2, a[0] - b[0])
+        height = a[1] + (b[1] - a[1]) * (side - a[0]) / (b[0] + 2 * side - a[0])
+        parts.append(np.vstack([begin, line[first : k + 1], [side, height]]))
+        begin, first = np.array([[-side, height]]), k + 1
+    return [*parts, np.vstack([begin, line[first:]])]
+
+
+def _is_polar(places: Float) -> bool:
+    """Whether the map of these places is seen from a pole."""
+    near = np.abs(places[:, 0]).max() > POLAR
+    return bool(near and np.square(stereographic(places)).sum(axis=1).max() < WIDE)
 
 
 def _unwrapped(longitude: Float) -> Float:

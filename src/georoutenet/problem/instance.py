@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
-from georoutenet.problem.globe import RANGES, are_degrees, great_circle, project
+from georoutenet.problem.globe import RANGES, are_degrees, great_circle, map_turn, project
 from georoutenet.problem.matrix import checked_matrix
 from georoutenet.problem.sketch import sketch
 
@@ -367,6 +367,11 @@ class Instance:
     def plane(self) -> Float:
         """The cities on a flat map, as the network sees them: the coordinates, projected if degrees."""
         return project(self.coordinates) if self.rule is DistanceRule.GREAT_CIRCLE else self.coordinates
+
+    @property
+    def map_turn(self) -> float:
+        """How wide once around the Earth is on ``plane``; infinite where no way leads around."""
+        return map_turn(self.coordinates) if self.rule is DistanceRule.GREAT_CIRCLE else math.inf
 
     def normalized(self) -> Float:
         """``plane`` moved and scaled into the unit square, aspect ratio kept; all-equal points map to 0."""

@@ -76,7 +76,7 @@ class Result:
         """A picture of the tour in a notebook."""
         instance = self.instance
         places = instance.plane if instance.has_coordinates else None
-        return sketch(repr(self), places, self.tour, closed=self.closed)
+        return sketch(repr(self), places, self.tour, closed=self.closed, turn=instance.map_turn)
 
     @property
     def optimum(self) -> float | None:
