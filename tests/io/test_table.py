@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.io.files import read_instance, write_tour
+from georoutenet.io.files import read_instance, read_tour, write_tour
 from georoutenet.io.table import parse_table
 
 GERMAN = (
@@ -68,7 +68,7 @@ def test_columns_with_the_names_of_ours_are_kept_apart(tmp_path: Path, extension
 
 def test_a_table_with_names_is_marked_for_excel(tmp_path: Path) -> None:
     write_tour(tmp_path / "names.csv", [0, 1, 2], parse_table(GERMAN))
-    assert (tmp_path / "names.csv").read_bytes().startswith(b"\xef\xbb\xbfposition,city,")
+    assert (tmp_path / "names.csv").read_bytes().startswith(b"\xef\xbb\xbfposition;city;")
     write_tour(tmp_path / "plain.csv", [0, 1], parse_table("0,1\n2,3\n"))
     assert (tmp_path / "plain.csv").read_bytes().startswith(b"position,city,")
 
@@ -151,3 +151,26 @@ def test_the_line_that_tells_excel_the_separator(mark: str) -> None:
     assert found.coordinates.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(InputError, match="text:3: expected a number"):
         parse_table(text.replace("1", "x"))
+
+
+def test_a_table_with_decimal_commas_is_written_as_it_came(tmp_path: Path) -> None:
+    """An Excel that saves semicolons and decimal commas shows any other table as one column of text."""
+    text = "Nr;Name;lat;lon;Menge;Preis\n1;Café;48,1372;11,5756;12;3,50\n2;b;48;11,6;7;4,00\n"
+    cities = parse_table(text)
+    path = tmp_path / "route.csv"
+    write_tour(path, [1, 0], cities)
+    header, first, second = path.read_text(encoding="utf-8-sig").splitlines()
+    assert header == "position;city;lat;lon;Nr;Name;Menge;Preis"
+    assert first == "0;1;48,0;11,6;2;b;7;4,00"
+    assert second == "1;0;48,1372;11,5756;1;Café;12;3,50"
+    again = read_instance(path)
+    assert again.coordinates.tolist() == cities.coordinates[[1, 0]].tolist()
+    assert again.decimal_commas
+    assert list(again.columns) == ["Nr", "Name", "Menge", "Preis"]
+    assert read_tour(path, 2).tolist() == [1, 0]
+    for separator, dot in ((";", "."), (",", ".")):
+        plain = parse_table(text.replace(",", dot).replace(";", separator))
+        assert not plain.decimal_commas
+        write_tour(path, [1, 0], plain)
+        assert path.read_text(encoding="utf-8-sig").startswith("position,city,lat,lon,Nr")
+        assert read_tour(path, 2).tolist() == [1, 0]

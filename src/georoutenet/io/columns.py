@@ -99,6 +99,7 @@ def to_instance(
     columns: Columns,
     id_column: str | None = None,
     rule: DistanceRule | None = None,
+    decimal_commas: bool = False,
 ) -> Instance:
     """The instance of a table: pairs ``x, y`` or ``lat, lon``, what else it holds, and which of it are ids.
 
@@ -120,7 +121,9 @@ def to_instance(
     kept = _without_own(columns)
     ids = _find_ids(kept) if id_column is None else _named(id_column, kept, source)
     try:
-        return Instance(coordinates, name=name, rule=rule, columns=kept, id_column=ids)
+        return Instance(
+            coordinates, name=name, rule=rule, columns=kept, id_column=ids, decimal_commas=decimal_commas
+        )
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 

@@ -27,15 +27,24 @@ def visits(tour: Tour, instance: Instance) -> list[dict[str, Any]]:
 
 
 def format_csv(tour: Tour, instance: Instance) -> str:
-    """A tour as a table in visiting order; what is not ASCII has the mark by which Excel knows UTF-8."""
+    """A tour as a table in visiting order; what is not ASCII has the mark by which Excel knows UTF-8.
+
+    Where the cities came with decimal commas, so does the tour, with semicolons between: such an Excel reads
+    no other table.
+    """
     written = written_columns(instance, tour.tolist())
     stream = io.StringIO()
-    table = csv.writer(stream, lineterminator="\n")
+    table = csv.writer(stream, delimiter=";" if instance.decimal_commas else ",", lineterminator="\n")
     table.writerow(written)
     # csv writes floats by repr, so that they are read back as they are.
-    table.writerows(zip(*written.values(), strict=True))
+    rows = zip(*written.values(), strict=True)
+    table.writerows([map(_with_comma, row) for row in rows] if instance.decimal_commas else rows)
     text = stream.getvalue()
     return text if text.isascii() else "\ufeff" + text
+
+
+def _with_comma(value: object) -> object:
+    return repr(value).replace(".", ",") if isinstance(value, float) else value
 
 
 def format_geojson(tour: Tour, instance: Instance, *, closed: bool = True) -> str:

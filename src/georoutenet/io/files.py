@@ -197,7 +197,9 @@ def read_tour(path: PathLike, n: int, *, max_bytes: int = MAX_BYTES) -> Tour:
 
 def _parse_csv_tour(text: str, source: str) -> list[int]:
     cities = []
-    rows = csv.reader(io.StringIO(text, newline=""))
+    names = text.partition("\n")[0]
+    separator = ";" if names.count(";") > names.count(",") else ","  # as written for decimal commas
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         header = [field.strip().lower() for field in next(rows, [])]
         if header.count("city") != 1:

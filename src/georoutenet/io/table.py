@@ -145,6 +145,7 @@ def parse_table(
         name=name,
         columns=named_columns([names[k] for k in others], cells),
         id_column=id_column,
+        decimal_commas=commas and any("," in fields[k] for _, fields in rows for k in columns),
     )
 
 

@@ -197,6 +197,8 @@ class Instance:
     """What else is known of each city, by name; files of a tour hold it. No distance depends on it."""
     id_column: str | None = field(default=None, repr=False)
     """The name in ``columns`` of what the cities are called; ``start`` and ``end`` may then be such an id."""
+    decimal_commas: bool = field(default=False, repr=False)
+    """Whether its table has semicolons between columns and commas in numbers: so have the tables of tours."""
     is_integer: bool = field(init=False)
     """Whether all distances are whole numbers: under TSPLIB's rules, and with a matrix of integers."""
     has_coordinates: bool = field(init=False)
@@ -213,6 +215,7 @@ class Instance:
             matrix: ArrayLike | None = None,
             columns: Mapping[str, Sequence[Any]] = ...,
             id_column: str | None = None,
+            decimal_commas: bool = False,
         ) -> None: ...
 
     def __post_init__(self) -> None:
