@@ -11,7 +11,7 @@ import torch
 from georoutenet.errors import InputError
 from georoutenet.io.datasets import dataset
 from georoutenet.model import geometry
-from georoutenet.model.geometry import nearest, neighborhood, pair_distances
+from georoutenet.model.geometry import around, nearest, neighborhood, pair_distances
 
 
 def brute_force(points: np.ndarray, count: int) -> list[list[int]]:
@@ -131,3 +131,69 @@ def test_neighborhood_of_few_cities() -> None:
         near = neighborhood(torch.rand(2, n, 2), 10)
         assert near.index.shape == (2, n, n)
         assert near.mask.all()
+
+
+def around_by_hand(points: np.ndarray, count: int) -> list[set[int]]:
+    """`around` one city after the other, as its words say."""
+    found = []
+    for i, here in enumerate(points):
+        order = [j for j in np.argsort(((points - here) ** 2).sum(-1), kind="stable").tolist() if j != i]
+        sides = {j: int(np.floor(np.arctan2(*(points[j] - here)[::-1]) / (np.pi / 2))) % 4 for j in order}
+        taken = order[: count // 2]
+        for side in range(4):
+            own = [j for j in order if sides[j] == side and not (points[j] == here).all()]
+            taken += [j for j in own[: count // 8] if j not in taken]
+        taken += [j for j in order if j not in taken][: count - len(taken)]
+        found.append(set(taken))
+    return found
+
+
+@pytest.mark.parametrize("kind", POINTS)
+@pytest.mark.parametrize("count", [8, 17, 32])
+def test_around(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = POINTS[kind]
+    expected = around_by_hand(points, count)
+    coords = torch.from_numpy(points)[None].repeat(2, 1, 1)
+    whole = around(coords, count)
+    monkeypatch.setattr(geometry, "SORT_BLOCK", 400)
+    by_blocks = around(coords, count)
+    for index, distance in (whole, by_blocks):
+        assert index.shape == (2, len(points), count)
+        for each in index:
+            assert [set(row) for row in each.tolist()] == expected
+        exact = np.sqrt(((points[:, None] - points[index[0]]) ** 2).sum(-1))
+        np.testing.assert_allclose(distance[0], exact, atol=1e-15)
+        assert (distance.diff(dim=2) >= 0).all()
+
+
+def test_around_few_cities_is_the_nearest() -> None:
+    coords = torch.from_numpy(POINTS["uniform"][:30])[None]
+    for count in (0, 1, 7, 29):
+        assert torch.equal(around(coords, count)[0], nearest(coords, count)[0])
+
+
+def test_around_leads_out_of_knots(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    knots = np.concatenate([rng.random((50, 2)) / 100, [0.9, 0.4] + rng.random((50, 2)) / 100])
+    coords = torch.from_numpy(knots)[None]
+
+    def leading_out(index: torch.Tensor) -> int:
+        return int(((index[0] < 50) != (torch.arange(100) < 50)[:, None]).any(1).sum())
+
+    assert leading_out(nearest(coords, 32)[0]) == 0
+    assert leading_out(around(coords, 32)[0]) >= 10
+    monkeypatch.setattr(geometry, "TREE_FROM", 0)
+    monkeypatch.setattr(geometry, "SEEN", 3)  # so the tree is asked for 24 of 99
+    assert leading_out(around(coords, 8)[0]) == 0
+
+
+def test_around_by_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the choice among a few of many cities is no loss: away from the sides."""
+    points = np.random.default_rng(4).random((600, 2))
+    expected = around_by_hand(points, 16)
+    monkeypatch.setattr(geometry, "TREE_FROM", 0)
+    monkeypatch.setattr(geometry, "SEEN", 8)
+    found = [set(row) for row in around(torch.from_numpy(points)[None], 16)[0][0].tolist()]
+    inside = np.flatnonzero((abs(points - 0.5) < 0.3).all(axis=1))
+    assert len(inside) > 100
+    assert [found[i] for i in inside] == [expected[i] for i in inside]

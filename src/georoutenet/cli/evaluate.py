@@ -70,7 +70,7 @@ def evaluate(
     candidates: Annotated[
         int | None,
         typer.Option(
-            "--candidates", min=1, help="Score so many nearest cities of each, others on demand; default all."
+            "--candidates", min=1, help="Score so many cities around each, others on demand; default all."
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many.")] = None,

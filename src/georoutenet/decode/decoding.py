@@ -46,7 +46,7 @@ class Decoding:
     candidates: int | None = field(
         default=None, metadata=_printed("candidates-{}", "{} candidates", of="scores")
     )
-    """Nearest cities of each city that are scored, others on demand. ``None``: all, as in the paper."""
+    """Cities around each city that are scored, others on demand. ``None``: all, as in the paper."""
     precision: str = field(default="float32", metadata=_printed("{}", "{}", of="scores"))
     """Of the network's matrix products."""
 

@@ -13,6 +13,7 @@ from georoutenet.unbroken import import_whole
 TREE_FROM = 1024
 # Rows of the distance matrix are sorted in blocks of about this many entries.
 SORT_BLOCK = 1 << 24
+SEEN = 4
 # Distances within this share of each other tie at the boundary of a neighborhood. Cities on a lattice tie
 # exactly, and float32 coordinates in the unit square part them by up to 2e-6 (TSPLIB, 51 to 299 cities):
 # without it the last bit of a root, which differs between devices, would choose who is a neighbor.
@@ -61,6 +62,46 @@ def _nearest_of_rows(coords: Tensor, first: int, last: int, count: int) -> tuple
     itself = cities[first:last, None] == cities[None]
     order = distance.masked_fill(itself, torch.inf).sort(dim=-1, stable=True)
     return order.indices[..., :count], order.values[..., :count]
+
+
+def around(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """``count`` other cities near every city, nearest first, and with some from every side.
+
+    Half of them are its nearest ones, and an eighth each the nearest in each of four quadrants around it;
+    where these are the same, the next nearest follow. Where cities lie in knots or in rows, the nearest alone
+    are all in one, and no tour leads out. Above `TREE_FROM` cities on a CPU the choice is among the `SEEN`
+    times ``count`` nearest.
+    """
+    n = coords.shape[1]
+    rows = max(1, SORT_BLOCK // max(1, coords.shape[0] * n))
+    seen = SEEN * count if n > TREE_FROM and coords.device.type == "cpu" else n - 1
+    if not 8 <= count < seen:
+        return nearest(coords, count)
+    if 4 * seen < n:
+        return _sides(coords, coords, *nearest(coords, seen), count)
+    blocks = []
+    for low in range(0, n, rows):
+        all_others = _nearest_of_rows(coords, low, min(low + rows, n), n - 1)
+        blocks.append(_sides(coords[:, low : low + rows], coords, *all_others, count))
+    return torch.cat([index for index, _ in blocks], 1), torch.cat([d for _, d in blocks], 1)
+
+
+def _sides(
+    here: Tensor, coords: Tensor, index: Tensor, distance: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    """Of the cities at ``index (B, rows, M)``, nearest first, those that `around` takes."""
+    x, y = (coords[..., k, None].expand(-1, -1, index.shape[2]).gather(1, index) for k in (0, 1))
+    x, y = x - here[..., :1], y - here[..., 1:]
+    taken = (torch.arange(index.shape[2], device=index.device) < count // 2).expand(index.shape)
+    for side in ((x > 0) & (y >= 0), (x <= 0) & (y > 0), (x < 0) & (y <= 0), (x >= 0) & (y < 0)):
+        taken = taken | side & (side.cumsum(2, dtype=torch.int32) <= count // 8)
+    left = count - taken.sum(2, keepdim=True)
+    taken = taken | ~taken & ((~taken).cumsum(2, dtype=torch.int32) <= left)
+    place = taken.cumsum(2) - 1
+    place = place.where(taken, count)  # what is not taken goes into a column that is cut off
+    wide = (*index.shape[:2], count + 1)
+    chosen = index.new_zeros(wide).scatter_(2, place, index)
+    return chosen[..., :count], distance.new_zeros(wide).scatter_(2, place, distance)[..., :count]
 
 
 def _nearest_by_tree(coords: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from georoutenet.kernels.cuda.neighborhood_attention import SLOTS
 from georoutenet.kernels.cuda.node_weights import table_of
 from georoutenet.model.all_pairs import all_pairs
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import Neighborhood, nearest, neighborhood, pair_distances
+from georoutenet.model.geometry import Neighborhood, around, neighborhood, pair_distances
 from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
 from georoutenet.model.layers import take
 from georoutenet.model.nar4tsp import Nar4Tsp
@@ -55,7 +55,7 @@ class Policy(nn.Module):
     """A static-score policy.
 
     ``policy(coords)`` with ``coords (B, n, 2)`` in the unit square gives dense scores;
-    ``policy(coords, candidates=32)`` the logits of each city's 32 nearest, equal to the dense ones.
+    ``policy(coords, candidates=32)`` the logits of 32 cities around each (`around`), equal to the dense ones.
 
     ``compute_dtype`` (say ``torch.bfloat16``) is the precision of the towers' matrix products; coordinates,
     distances, softmaxes, norms and logits stay in float32 or better. Which form of the network runs is up to
@@ -304,7 +304,7 @@ class Policy(nn.Module):
         self, coords: Tensor, candidates: int, width: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Start log-probabilities ``(B, n)`` and logits ``(B, n, n)`` of a policy that chooses among the
-        unvisited of each city's ``candidates`` nearest, and where none is left goes to the nearest unvisited.
+        unvisited of ``candidates`` around each city, and where none is left goes to the nearest unvisited.
 
         With gradients if enabled; the network's work grows with n. Pairs that it does not score have logits
         far below all others, the lower the longer, so the dense decoders and `replay` follow this policy.
@@ -317,11 +317,11 @@ class Policy(nn.Module):
     def _candidates(
         self, coords: Tensor, candidates: int, width: int | None = None
     ) -> tuple[NodeStates, Tensor, Tensor, Tensor]:
-        """The node tower's results, each city's nearest ``(B, n, K)``, the scaled coordinates, and the pairs'
-        logits."""
+        """The node tower's results, those around each city ``(B, n, K)``, the scaled coordinates, and the
+        pairs' logits."""
         scaled = self._scaled(coords)
         states = self._nodes(coords, self._near(scaled, width))
-        index, distance = nearest(scaled, candidates)
+        index, distance = around(scaled, candidates)
         logits = []
         for rows in self._row_blocks(coords, max(1, candidates)):
             sources = [source[:, rows].unsqueeze(2) for source in states.sources]

@@ -47,7 +47,7 @@ class Batch:
     batch: int = 64
     distribution: str = "uniform"
     sparse: int = 0
-    """How many nearest cities a city chooses from (`Policy.over_candidates`); 0, as in the paper: all."""
+    """How many cities around it a city chooses from (`Policy.over_candidates`); 0, as in the paper: all."""
     weight: float = 1.0
     """How often this kind is drawn, relative to the others of the mix."""
 
