@@ -28,6 +28,9 @@ from georoutenet.evaluate.worst import draw_worst
 from georoutenet.examples import thousand_cities, us_capitals, us_outline
 from georoutenet.io.datasets import SHIFT, dataset
 from georoutenet.plot import plot_instances, save
+from georoutenet.problem.generate import GENERATORS
+from georoutenet.problem.instance import Instance
+from georoutenet.problem.shapes import KINDS
 from georoutenet.train.curve import Curve, plot_curves, read_curve
 from research import bulk_picture
 from research.report.figures import figure_names, make_figure
@@ -74,6 +77,15 @@ def distributions(path: Path) -> None:
         instances.append(next(iter(dataset(name).instances())))
         tours.append(load_references(name).tours[0])
     save(plot_instances(instances, tours=tours, titles=list(SHIFT), columns=len(instances)), path)
+
+
+def structure(path: Path) -> None:
+    """Four instances of each of the shapes with structure."""
+    shapes = (*KINDS, "structure")
+    drawn = {shape: GENERATORS[shape](4, 200, 5) for shape in shapes}
+    instances = [Instance(drawn[shape][k]) for k in range(4) for shape in shapes]
+    titles = [*shapes, *[""] * (3 * len(shapes))]
+    save(plot_instances(instances, titles=titles, columns=len(shapes)), path)
 
 
 def example(script: str, picture: str) -> Callable[[Path], None]:
@@ -205,6 +217,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "solve_probabilities": probabilities,
     "solve_progress": progress,
     "distributions": distributions,
+    "structure": structure,
     "gallery-customers": example("customers.py", "route.png"),
     "gallery-network": example("network.py", "network.png"),
     "bulk": lambda path: save(bulk_picture.draw(), path),

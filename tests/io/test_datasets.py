@@ -10,6 +10,7 @@ from georoutenet.io import datasets
 from georoutenet.io.datasets import DATASETS, SHIFT, Dataset, Role, dataset, digest, parse_sets
 from georoutenet.problem.generate import uniform
 
+VALIDATION = ["val50", "valstructure200", "valstructure500", "valstructure1000"]
 RANDOM = [name for name, each in DATASETS.items() if each.is_random]
 
 
@@ -38,7 +39,9 @@ def small(**changes):
 def test_every_name_of_the_protocol():
     shapes = [f"{shape}{n}" for shape in ("clustered", "explosion", "grid", "ring") for n in (50, 100, 200)]
     tests = [f"test{n}" for n in (20, 50, 100, 200, 500, 1000)]
-    assert list(DATASETS) == ["val50", "diag100", *tests, *shapes, "tsplib36", "tsplib27", "tsplib-large"]
+    structure = [*(f"structure{n}" for n in (100, 200, 500, 1000)), *VALIDATION[1:]]
+    last = ["tsplib36", "tsplib27", "tsplib-large"]
+    assert list(DATASETS) == ["val50", "diag100", *tests, *shapes, *structure, *last]
 
 
 def test_sizes_and_roles():
@@ -53,7 +56,9 @@ def test_sizes_and_roles():
         128,
     ]
     assert described("ring200") == (1_000, 200, Role.HELD_OUT)
-    assert {DATASETS[name].role for name in DATASETS if name not in ("val50", "diag100")} == {Role.HELD_OUT}
+    assert described("structure500") == (32, 500, Role.HELD_OUT)
+    assert [name for name in DATASETS if DATASETS[name].role is Role.VALIDATION] == VALIDATION
+    assert [name for name in DATASETS if DATASETS[name].role is Role.DIAGNOSTIC] == ["diag100"]
 
 
 def test_seeds_are_independent():
@@ -173,7 +178,7 @@ def test_sets_by_name_and_by_group() -> None:
     assert parse_sets("val50") == ["val50"]
     assert parse_sets("test20, paper,val50") == ["test20", "val50", "diag100", "tsplib36"]
     held_out = [each.name for each in DATASETS.values() if each.role is Role.HELD_OUT and each.is_random]
-    assert parse_sets("shift") == held_out
+    assert parse_sets("shift,structure") == held_out
     for shape, sizes in SHIFT.items():
         for n, name in sizes.items():
             assert (DATASETS[name].n, DATASETS[name].generator) == (n, shape)

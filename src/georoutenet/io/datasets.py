@@ -165,6 +165,8 @@ _SEEDS = {
     "explosion": 3_141_620_000,
     "grid": 3_141_630_000,
     "ring": 3_141_640_000,
+    "structure": 3_141_650_000,
+    "valstructure": 4_321_000,
 }
 
 
@@ -218,6 +220,23 @@ def _table() -> dict[str, Dataset]:
                     sha256=_SHA256[f"{shape}{n}"],
                 )
             )
+    for name, role, counts in [
+        ("structure", Role.HELD_OUT, {100: 500, 200: 250, 500: 32, 1000: 32}),
+        ("valstructure", Role.VALIDATION, {200: 100, 500: 32, 1000: 16}),
+    ]:
+        for n, count in counts.items():
+            sets.append(
+                Dataset(
+                    f"{name}{n}",
+                    role,
+                    "Lattices, repeated patterns, strings, mixtures of densities, and two of them in one",
+                    generator="structure",
+                    count=count,
+                    n=n,
+                    seed=_SEEDS[name] + n,
+                    sha256=_SHA256[f"{name}{n}"],
+                )
+            )
     for name, count, words in [
         ("tsplib36", 36, "All TSPLIB instances under EUC_2D with 51 to 299 cities"),
         ("tsplib27", 27, "27 of tsplib36 chosen by rule; the paper does not name its own 27"),
@@ -248,6 +267,13 @@ _SHA256 = {
     "ring50": "d9c69a3620dc01c8f337eca83b7e79e7e0e1eb236c946587f18083d5d76b0082",
     "ring100": "b1b9f5b6b9a25d001de507ff1e200a1c7f2981d22e337504c11eb39bfaae48fc",
     "ring200": "00caf90ae6ffdbdaf9d58dcd25b8fe5d88922da27fdb70ae5bd028a71408c0f3",
+    "structure100": "9206d102507361713dcf3dd68b35e1a25d2609b7f8c7d7e0f4e8f5a777813576",
+    "structure200": "06779e86201e6a20223e7bed9e0d701ea624ef92976f3c90dbaa84ffae0bbd09",
+    "structure500": "80f92cbb71946e802649dae3ef3c135a7a80f40aabb7b5ef66989417c8520bb1",
+    "structure1000": "473c1c1c53c038a3a91125115d2bc597cd286ae0ff1fa9dbcf3c95738fab46ce",
+    "valstructure200": "849b40996e1ed631fab266a8d4ba93deced84d9ece4d6317a0000116cfc3099f",
+    "valstructure500": "2e6554cfa0e46bf868a8b30c318f11e9d81d1c8e6aa95cdebcc1cd00b28834c5",
+    "valstructure1000": "9b524d4f161f06828978acf39929d252ac3b480f995bdccd7414c103f2e04010",
 }
 
 DATASETS = _table()
@@ -261,5 +287,6 @@ SHIFT = {
 GROUPS = {
     "paper": ("val50", "diag100", "tsplib36"),
     "shift": tuple(name for sizes in SHIFT.values() for name in sizes.values()),
+    "structure": ("structure100", "structure200", "structure500", "structure1000"),
 }
-"""Sets that are run together: those of the paper's tables, and those of the grid."""
+"""Sets that are run together: those of the paper's tables, those of the grid, and those with structure."""
