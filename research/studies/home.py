@@ -1,0 +1,162 @@
+"""Runs packed into few files of limited size, and unpacked where they are kept.
+
+A machine that is lent for some minutes gives back a handful of files, none larger than 16 MiB, and 64 MiB
+in all; what it is sent next time is limited as well. So the newest checkpoints of unfinished runs are packed,
+and weights, metrics and results of finished ones, the most needed first. Unpacked, runs that are done move
+out of the folder that travels, and leave a note there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from georoutenet.errors import InputError
+from georoutenet.io.atomic import atomic_write
+
+PART = 15 << 20
+ALL = 60 << 20
+PARTS = "studies.tar.*"
+DONE, FAILED, PACKED = "done.json", "failed.txt", "packed.json"
+RESULTS = "results"
+"""In the folder of runs: what was evaluated, a folder for each run."""
+
+
+def read_note(run: Path) -> dict[str, Any]:
+    """What ``done.json`` of a run says; empty where it is not finished."""
+    with suppress(OSError, ValueError):
+        note = json.loads((run / DONE).read_text(encoding="utf-8"))
+        return note if isinstance(note, dict) else {}
+    return {}
+
+
+def write_note(run: Path, note: dict[str, Any]) -> None:
+    with atomic_write(run / DONE) as file:
+        file.write(json.dumps(note, indent=1) + "\n")
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted(path for path in run.glob("checkpoint-*") if path.is_dir())
+
+
+def needed(work: Path, runs: Sequence[str], *, weights: bool) -> list[Path]:
+    """The files of these runs that others need, the most needed first."""
+    small: list[Path] = []
+    states: list[Path] = []
+    best: list[Path] = []
+    finished: list[Path] = []
+    for name in runs:
+        run = work / name
+        small += [run / each for each in (DONE, FAILED, "recipe.toml", "metrics.csv", "validation.csv")]
+        small += sorted((work / RESULTS / name).glob("*"))
+        if read_note(run):
+            finished += [run / "best.safetensors", run / "last.safetensors"] if weights else []
+        else:
+            best.append(run / "best.safetensors")
+            for newest in checkpoints(run)[-1:]:
+                states += sorted(newest.iterdir())
+    return [path for path in (*small, *states, *best, *finished) if path.is_file()]
+
+
+def pack(work: Path, home: Path, files: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Pack files of ``work`` into parts in ``home``; which parts, and which files found no room.
+
+    Weights of finished runs that an earlier call packed are not packed again.
+    """
+    before = set(_read_list(work / PACKED))
+    text, kept, left, total = io.BytesIO(), [], [], 0
+    with tarfile.open(fileobj=text, mode="w") as tar:
+        for path in files:
+            name, size = path.relative_to(work).as_posix(), path.stat().st_size
+            if name in before:
+                continue
+            if total + size + 2048 > ALL:
+                left.append(path)
+                continue
+            total += size + 2048
+            tar.add(path, arcname=name, filter=_anonymous)
+            if path.suffix == ".safetensors" and read_note(path.parent):
+                kept.append(name)
+    for old in home.glob(PARTS):
+        old.unlink()
+    data, parts = text.getvalue(), []
+    firsts = range(0, len(data), PART)
+    for number, first in enumerate(firsts, start=1):
+        parts.append(home / PARTS.replace("*", f"{number:02d}-of-{len(firsts):02d}"))
+        with atomic_write(parts[-1], "wb") as file:
+            file.write(data[first : first + PART])
+    with atomic_write(work / PACKED) as file:
+        file.write(json.dumps(sorted(before | set(kept))))
+    return parts, left
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _read_list(path: Path) -> list[str]:
+    with suppress(OSError, ValueError):
+        return [str(each) for each in json.loads(path.read_text(encoding="utf-8"))]
+    return []
+
+
+def unpack(home: Path, work: Path, kept: Path) -> list[str]:
+    """Put what was packed into ``work``; what is finished and evaluated goes on to ``kept``. The names of
+    runs that came."""
+    parts = sorted(home.glob(PARTS))
+    if not parts:
+        raise InputError(f"{home} holds no {PARTS}")
+    if not all(part.name.endswith(f"-of-{len(parts):02d}") for part in parts):
+        raise InputError(
+            f"{home} holds {', '.join(part.name for part in parts)}: a part is missing, or too many"
+        )
+    data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
+    came: dict[str, None] = {}
+    try:
+        with tarfile.open(fileobj=data, mode="r:") as tar:
+            for entry in tar:
+                path = PurePosixPath(entry.name)
+                if not entry.isfile() or path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
+                    raise InputError(f"{home}: {entry.name!r} is no file of a run")
+                content = tar.extractfile(entry)
+                assert content is not None
+                with atomic_write(work / path, "wb") as file:
+                    shutil.copyfileobj(content, file)
+                came[path.parts[1] if path.parts[0] == RESULTS else path.parts[0]] = None
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(f"{home} cannot be unpacked: {error}") from None
+    for name in came:
+        _settle(work, kept, name)
+    return list(came)
+
+
+def _settle(work: Path, kept: Path, name: str) -> None:
+    """Only the newest checkpoint of a run stays, and of one that is done the note alone."""
+    run, note = work / name, read_note(work / name)
+    for old in checkpoints(run)[: None if note else -1]:
+        shutil.rmtree(old)
+    if not note.get("evaluated"):
+        return
+    for path in (*run.iterdir(), *(work / RESULTS / name).glob("*")):
+        if path.is_file() and path.name != DONE:
+            folder = kept / RESULTS / name if path.parent.parent.name == RESULTS else kept / name
+            folder.mkdir(parents=True, exist_ok=True)
+            path.replace(folder / path.name)
+    with suppress(OSError):
+        (work / RESULTS / name).rmdir()
+    (kept / name).mkdir(parents=True, exist_ok=True)
+    shutil.copy(run / DONE, kept / name / DONE)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,160 @@
+"""Train and evaluate the runs of studies for some seconds, and pack what others need of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from georoutenet.errors import GeoRouteNetError, InputError
+from georoutenet.evaluate.evaluation import default_file, evaluate
+from georoutenet.io.atomic import atomic_write
+from georoutenet.policy.weights import load_policy, read_card
+from georoutenet.train.recipe import Recipe
+from research.studies import home, session
+from research.studies.plan import Run, Study, as_toml
+
+RESERVE = 15.0
+"""Seconds for packing, and for the last checkpoint."""
+LEAST = 20.0
+"""Seconds that are too few to begin training."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Piece:
+    """A piece of time spent on studies, in the folder ``work``."""
+
+    studies: Sequence[Study]
+    work: Path
+    device: str
+    seconds: float
+    reserve: float = RESERVE
+    least: float = LEAST
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.seconds - self.reserve
+        self.alone: set[str] = set()
+        """Studies whose runs train one by one, since they failed side by side."""
+        self.stopped = False
+        """By a signal: training ended early."""
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def go(self) -> None:
+        """Train and evaluate in the order of the lists until all is done or time is up."""
+        for study in self.studies:
+            self._evaluate(study)
+            while not self.stopped and self.left > self.least and (group := self._next(study)):
+                self._train(study, group)
+                self._evaluate(study)
+
+    def state(self, run: Run) -> str:
+        folder = self.work / run.name
+        if note := home.read_note(folder):
+            return "done" if note.get("evaluated") else "trained"
+        if (folder / home.FAILED).exists():
+            return "failed"
+        if run.given is not None:
+            return "given"
+        return "begun" if home.checkpoints(folder) else "to do"
+
+    def _next(self, study: Study) -> list[Run]:
+        """The runs to train now."""
+        waiting = [run for run in study.runs if self.state(run) in ("begun", "to do")]
+        return waiting[: 1 if study.name in self.alone else study.together]
+
+    def _train(self, study: Study, group: list[Run]) -> None:
+        """Train runs side by side, and note which are finished."""
+        files = []
+        for run in group:
+            files.append(self.work / run.name / "recipe.toml")
+            with atomic_write(files[-1]) as file:
+                file.write(as_toml(run.settings))
+        say(f"{study.name}: {', '.join(run.name for run in group)}, {self.left:.0f} s left")
+        try:
+            if study.sources:
+                _elsewhere(files, study.sources, self.left, self.device)
+            else:
+                session.train(files, seconds=self.left, device=self.device)
+        except (GeoRouteNetError, RuntimeError, subprocess.CalledProcessError) as error:
+            session.forget(self.device)
+            say(f"{study.name}: {type(error).__name__}: {error}")
+            if len(group) == 1:
+                with atomic_write(self.work / group[0].name / home.FAILED) as file:
+                    file.write(f"{type(error).__name__}: {error}\n")
+            self.alone.add(study.name)
+            return
+        for run in group:
+            self._note(run, study.sources)
+        done = any(home.read_note(self.work / run.name) for run in group)
+        self.stopped = not done and self.left > self.least
+
+    def _note(self, run: Run, sources: str) -> None:
+        """Write down that a run is finished, if it is."""
+        folder, newest = self.work / run.name, home.checkpoints(self.work / run.name)[-1:]
+        if not newest:
+            return
+        header = json.loads((newest[0] / "header.json").read_text(encoding="utf-8"))
+        if not is_complete(run.recipe(), header["step"], header["seconds"]):
+            return
+        best, last = (read_card(folder / f"{name}.safetensors")[1] for name in ("best", "last"))
+        note = {
+            "step": header["step"],
+            "instances": header["instances"],
+            "training_seconds": round(header["seconds"], 1),
+            "best_step": best["step"],
+            "best_length": best["validation_length"],
+            "last_length": last["validation_length"],
+            "device": best["device"],
+            "commit": best["commit"],
+            "sources": sources,
+        }
+        home.write_note(folder, note)
+
+    def _evaluate(self, study: Study) -> None:
+        """Evaluate what is trained or given, a set and decoder at a time while there is time."""
+        for run in () if self.stopped else study.runs:
+            if self.state(run) not in ("trained", "given"):
+                continue
+            weights = run.given or self.work / run.name / "best.safetensors"
+            if not weights.exists():
+                continue  # kept elsewhere
+            policy = load_policy(weights, torch.device(self.device))
+            for set_name, settings in study.tasks(policy.config.encoder):
+                if self.left < 0:
+                    return
+                path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
+                if not path.exists():
+                    found = evaluate(weights, set_name, path, settings, device=self.device, policy=policy)
+                    say(f"{run.name}: {set_name} {settings.label} {found.gaps.mean():.4f} %")
+            note = home.read_note(self.work / run.name) or {"given": str(run.given)}
+            home.write_note(self.work / run.name, {**note, "evaluated": True})
+
+
+def is_complete(recipe: Recipe, step: int, seconds: float) -> bool:
+    return step >= recipe.steps or seconds >= (recipe.budget_seconds or math.inf)
+
+
+def _elsewhere(files: Sequence[Path], sources: str, seconds: float, device: str) -> None:
+    """`session.train` in a process of its own, with the package in the folder ``sources``."""
+    if not (Path(sources) / "georoutenet").is_dir():
+        raise InputError(f"{sources} holds no package georoutenet; docs/training.md says how it gets there")
+    paths = os.pathsep.join([str(Path(sources).resolve()), str(ROOT)])
+    command = [sys.executable, "-m", "research.studies.session", *map(str, files)]
+    command += ["--seconds", f"{seconds:.1f}", "--device", device]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": paths})
+
+
+def say(text: str) -> None:
+    print(f"== {text}", file=sys.stderr, flush=True)

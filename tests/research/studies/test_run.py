@@ -1,0 +1,316 @@
+"""Studies of tiny runs, from training in pieces to packed results; what travels between two machines."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+from runs import assert_same_weights, rows
+
+from georoutenet.errors import InputError
+from georoutenet.evaluate.packed import Packed
+from georoutenet.policy.weights import load_policy
+from georoutenet.train.trainer import Trainer
+from research.studies import home
+from research.studies.__main__ import main
+from research.studies.plan import read_study
+from research.studies.run import Piece
+
+SETTINGS = """
+n = 6, batch = 4, steps = 24, epoch_steps = 8, validation = "val50", validation_size = 4,
+validation_every = 8, log_every = 4, checkpoint_every = 5,
+policy = { hidden = 8, heads = 2, layers = 2, neighbors = 3, rbf = 4 }
+"""
+TINY = f"""
+about = "tiny runs"
+recipe = "paper-georoutenet-mcs"
+together = 2
+set = {{ {" ".join(SETTINGS.split())} }}
+[[run]]
+name = "tiny-full"
+[[run]]
+name = "tiny-no-edge-bias"
+set = {{ pin = ["edge-bias"] }}
+[[run]]
+name = "tiny-nar4tsp"
+recipe = "paper-nar4tsp-pg"
+[[evaluate]]
+sets = "test20"
+decoders = "greedy"
+limit = 3
+[[evaluate]]
+sets = "test20"
+decoders = "greedy"
+limit = 3
+statistics = "batch"
+"""
+NAMES = ("tiny-full", "tiny-no-edge-bias", "tiny-nar4tsp")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def run(study: Path, work: Path, out: Path, *others: str) -> None:
+    main(
+        [
+            "run",
+            str(study),
+            "--work",
+            str(work),
+            "--home",
+            str(out),
+            "--seconds",
+            "600",
+            "--device",
+            "cpu",
+            *others,
+        ]
+    )
+
+
+def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a signal came after so many steps."""
+    must_stop = Trainer._must_stop
+    monkeypatch.setattr(Trainer, "_must_stop", lambda self, *a: self.step >= step or must_stop(self, *a))
+
+
+def test_pieces_on_two_machines_are_one_run(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(study, tmp_path / "whole", tmp_path / "out")
+    assert "tiny: 3 done" in capsys.readouterr().err
+
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(13, patch)
+        run(study, tmp_path / "first", tmp_path / "piece1")
+    said = capsys.readouterr().err
+    assert "stopped at step 13" in said
+    assert "tiny: 2 begun, 1 to do" in said
+    main(
+        [
+            "unpack",
+            str(tmp_path / "piece1"),
+            "--work",
+            str(tmp_path / "second"),
+            "--kept",
+            str(tmp_path / "kept"),
+        ]
+    )
+    assert "tiny-full: not finished" in capsys.readouterr().out
+    (left,) = home.checkpoints(tmp_path / "second" / "tiny-full")
+    assert left.name == "checkpoint-000000013"
+    run(study, tmp_path / "second", tmp_path / "piece2")
+    said = capsys.readouterr().err
+    assert "resuming at step 13" in said
+    assert "tiny: 3 done" in said
+    for name in NAMES:
+        whole, pieces = tmp_path / "whole" / name, tmp_path / "second" / name
+        assert_same_weights(whole, pieces)
+        numbers = [{**row, "seconds": ""} for row in rows(pieces) if int(row["step"]) != 13]
+        kept = [row["step"] for row in numbers]
+        assert [row["step"] for row in rows(whole) if row["step"] in kept] == kept
+        assert (
+            load_policy(pieces / "best.safetensors").config == load_policy(whole / "best.safetensors").config
+        )
+
+    main(
+        [
+            "unpack",
+            str(tmp_path / "piece2"),
+            "--work",
+            str(tmp_path / "second"),
+            "--kept",
+            str(tmp_path / "kept"),
+        ]
+    )
+    assert "tiny-nar4tsp: done" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "second" / "tiny-full").iterdir()} == {home.DONE}
+    assert (tmp_path / "kept" / "tiny-full" / "best.safetensors").exists()
+    main(["keep", str(study), "--kept", str(tmp_path / "kept"), "--to", str(tmp_path / "repository")])
+    for name in NAMES:
+        packed = Packed(tmp_path / "repository" / "results" / "studies" / f"{name}.npz").results()
+        expected = ["test20-greedy-first-3"] + (["test20-greedy-batch-first-3"] if "nar" in name else [])
+        assert sorted(packed) == sorted(expected)
+        assert {each.header["weights"] for each in packed.values()} == {name}
+        assert (tmp_path / "repository" / "docs" / "runs" / f"{name}.csv.gz").exists()
+        assert (tmp_path / "kept" / name / "validation.csv").exists() == ("nar" in name)
+    main(["list", str(study), "--work", str(tmp_path / "second")])
+    assert capsys.readouterr().out.count("done") == 3
+
+
+def test_nar4tsp_is_validated_under_both_statistics(study: Path, tmp_path: Path) -> None:
+    """Also over an interruption: a step is there once."""
+    first, _, others = TINY.partition("[[run]]")
+    study.write_text(first + "[[run]]" + others.rpartition("[[run]]")[2])
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(18, patch)
+        run(study, tmp_path / "work", tmp_path / "out")
+    run(study, tmp_path / "work", tmp_path / "out")
+    lines = (tmp_path / "work" / "tiny-nar4tsp" / "validation.csv").read_text().splitlines()
+    assert lines[0] == "step,frozen,batch"
+    values = [line.split(",") for line in lines[1:]]
+    assert [int(step) for step, _, _ in values] == [8, 16, 24]
+    validated = {row["step"]: row["validation"] for row in rows(tmp_path / "work" / "tiny-nar4tsp")}
+    for step, frozen, batch in values:
+        assert float(validated[step]) == pytest.approx(float(frozen), abs=1e-6)
+        assert float(batch) != float(frozen)
+
+
+def test_other_sources_train_in_a_process_of_their_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = Path(load_policy.__code__.co_filename).parents[1]
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "georoutenet").symlink_to(package)
+    path = tmp_path / "tiny.toml"
+    path.write_text(f'sources = "{tmp_path}/older"\n' + TINY.replace("steps = 24", "steps = 4"))
+    run(path, tmp_path / "work", tmp_path / "out")
+    said = capfd.readouterr().err
+    assert f"package in {tmp_path}/older/georoutenet" in said
+    assert "3 done" in said
+    assert home.read_note(tmp_path / "work" / "tiny-full")["sources"] == f"{tmp_path}/older"
+
+
+def test_what_fails_side_by_side_is_tried_alone_and_then_left(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_step = Trainer._one_step
+
+    def fail(self: Trainer) -> None:
+        if self.recipe.pin and self.step == 3:
+            raise InputError("made to fail")
+        one_step(self)
+
+    monkeypatch.setattr(Trainer, "_one_step", fail)
+    run(study, tmp_path / "work", tmp_path / "out")
+    assert "made to fail" in (tmp_path / "work" / "tiny-no-edge-bias" / home.FAILED).read_text()
+    assert "tiny: 2 done, 1 failed" in capsys.readouterr().err
+
+
+def test_no_time_begins_nothing(study: Path, tmp_path: Path) -> None:
+    piece = Piece([read_study(study)], tmp_path, "cpu", 30.0)
+    piece.go()
+    assert not list(tmp_path.glob("tiny-*/metrics.csv"))
+
+
+def test_given_weights_are_evaluated(tmp_path: Path, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(study, tmp_path / "work", tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "work" / "tiny-full" / "best.safetensors").rename(tmp_path / "weights" / "mine.safetensors")
+    given = tmp_path / "given.toml"
+    given.write_text(
+        'about = "x"\ntables = "main"\ngiven = "weights/*.safetensors"\n'
+        '[[evaluate]]\nsets = "test20"\ndecoders = "greedy,beam-4"\nlimit = 2\n'
+    )
+    run(given, tmp_path / "work2", tmp_path / "out2")
+    main(["unpack", "out2", "--work", "work2", "--kept", "kept2"])
+    main(["keep", str(given), "--kept", "kept2", "--to", "repository"])
+    packed = Packed(tmp_path / "repository" / "results" / "mine.npz").results()
+    assert sorted(packed) == ["test20-beam-4-first-2", "test20-greedy-first-2"]
+
+
+def made_up(work: Path, name: str, size: int, *, note: bool) -> Path:
+    folder = work / name
+    (folder / "checkpoint-000000005").mkdir(parents=True)
+    for part in ("weights", "momentum"):
+        (folder / "checkpoint-000000005" / f"{part}.safetensors").write_bytes(bytes(size))
+    (folder / "best.safetensors").write_bytes(bytes(size))
+    (folder / "metrics.csv").write_text("step\n")
+    if note:
+        home.write_note(folder, {"step": 5, "evaluated": True})
+    return folder
+
+
+def test_parts_are_small_and_the_most_needed_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "PART", 40_000)
+    monkeypatch.setattr(home, "ALL", 150_000)
+    work = tmp_path / "work"
+    made_up(work, "done", 30_000, note=True)
+    made_up(work, "begun", 30_000, note=False)
+    files = home.needed(work, ["done", "begun", "to-do"], weights=True)
+    parts, left = home.pack(work, tmp_path / "out", files)
+    assert [path.relative_to(work).as_posix() for path in left] == []
+    assert all(part.stat().st_size <= 40_000 for part in parts)
+    assert len(parts) == 4
+    assert home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept") == ["done", "begun"]
+    assert (tmp_path / "kept" / "done" / "best.safetensors").stat().st_size == 30_000
+    assert len(home.checkpoints(tmp_path / "there" / "begun")) == 1
+    assert not home.checkpoints(tmp_path / "there" / "done")
+    # What came home once is not sent again; without room, weights of finished runs are the first to stay.
+    again = home.needed(work, ["done", "begun"], weights=True)
+    assert work / "done" / "best.safetensors" in again
+    home.pack(work, tmp_path / "out2", again)
+    home.unpack(tmp_path / "out2", tmp_path / "there2", tmp_path / "kept2")
+    assert not (tmp_path / "kept2" / "done" / "best.safetensors").exists()
+    (work / home.PACKED).unlink()
+    monkeypatch.setattr(home, "ALL", 110_000)
+    _, left = home.pack(work, tmp_path / "out3", again)
+    assert left == [work / "done" / "best.safetensors"]
+    assert work / "done" / "best.safetensors" not in home.needed(work, ["done"], weights=False)
+
+
+def test_fewer_parts_than_before_leave_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "PART", 20_000)
+    work, out = tmp_path / "work", tmp_path / "out"
+    folder = made_up(work, "begun", 30_000, note=False)
+    home.pack(work, out, home.needed(work, ["begun"], weights=True))
+    many = len(list(out.iterdir()))
+    home.pack(work, out, [folder / "metrics.csv"])
+    assert len(list(out.iterdir())) == 1 < many
+    assert home.unpack(out, tmp_path / "there", tmp_path / "kept") == ["begun"]
+
+
+def test_a_missing_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "PART", 20_000)
+    work = tmp_path / "work"
+    made_up(work, "begun", 30_000, note=False)
+    parts, _ = home.pack(work, tmp_path / "out", home.needed(work, ["begun"], weights=True))
+    parts[-1].unlink()
+    with pytest.raises(InputError, match="a part is missing"):
+        home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
+    with pytest.raises(InputError, match=r"holds no studies\.tar"):
+        home.unpack(tmp_path / "nowhere", tmp_path / "there", tmp_path / "kept")
+
+
+@pytest.mark.parametrize("name", ["../x/y", "/tmp/x/y", "alone", "a/../../b"])
+def test_what_is_packed_stays_in_the_folder(name: str, tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size = 1
+        tar.addfile(entry, io.BytesIO(b"x"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "studies.tar.01-of-01").write_bytes(data.getvalue())
+    with pytest.raises(InputError, match="is no file of a run"):
+        home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
+
+
+def test_sources_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text('sources = "nowhere"\n' + TINY)
+    run(path, tmp_path / "work", tmp_path / "out")
+    assert "nowhere holds no package" in (tmp_path / "work" / "tiny-full" / home.FAILED).read_text()
+
+
+def test_bad_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="error: study 'nothing' cannot be read"):
+        main(["list", "nothing"])
+    with pytest.raises(SystemExit, match="error: which study"):
+        main(["run", "--seconds", "1", "--home", str(tmp_path)])
