@@ -322,5 +322,5 @@ def test_the_hash_is_of_names_and_contents(tmp_path: Path) -> None:
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(wide([1], [[[0.0, 1.0]]]), tmp_path / "a.parquet")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'georoutenet\[bulk\]'"):
+    with pytest.raises(MissingDependencyError, match="pip install pyarrow"):
         find_input(tmp_path)

@@ -24,7 +24,7 @@ OPTIONS = ("--shard-rows", "10", "--workers", "2")
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_form("wide", tmp_path, [1], random_cities(1))
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'georoutenet\[cluster\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'ray\[data\]' pyarrow"):
         grn.solve_bulk(source, tmp_path / "out", engine="ray")
     assert not (tmp_path / "out").exists()
 

@@ -17,7 +17,7 @@ from georoutenet.io.columns import find_coordinates
 
 POINTS = ("points", "coordinates")
 """What a column of points may be called."""
-INSTALL = "pip install 'georoutenet[bulk]'"
+INSTALL = "pip install pyarrow"
 
 
 def pyarrow(why: str) -> Any:

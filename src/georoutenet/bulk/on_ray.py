@@ -22,7 +22,7 @@ def import_ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise MissingDependencyError("the engine ray needs Ray: pip install 'georoutenet[cluster]'") from None
+        raise MissingDependencyError("the engine ray needs Ray: pip install 'ray[data]' pyarrow") from None
     return ray
 
 

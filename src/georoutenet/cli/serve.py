@@ -43,7 +43,7 @@ def serve(
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
-        raise MissingDependencyError("serve needs FastAPI: pip install 'georoutenet[web]'") from None
+        raise MissingDependencyError("serve needs FastAPI and Uvicorn: pip install fastapi uvicorn") from None
     from georoutenet.web.limits import Limits
 
     limits = Limits(
