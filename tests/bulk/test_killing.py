@@ -7,12 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from killing import command, finish, kill_again_and_again, start
 from made import contents, random_cities, write_form
+
+from georoutenet.bulk.api import make_plan
+from georoutenet.bulk.local import run_local
+from georoutenet.errors import GeoRouteNetError
+from georoutenet.solver.options import SolveOptions
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX has them")
 
@@ -55,6 +62,47 @@ def test_ctrl_c_leaves_whole_shards_and_no_processes(source: Path, tmp_path: Pat
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_workers_take_no_code_from_the_current_folder(tmp_path: Path) -> None:
+    """A folder that strangers made may hold a module of any name."""
+    (tmp_path / "random.py").write_text("open('ran', 'w').close()\nprint('not an answer', flush=True)\n")
+    source = write_form("wide", tmp_path, [1, 2], random_cities(2, least=5))
+    # By its own script or with -P, Python itself does not look into the current folder either.
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "georoutenet", "bulk", source, tmp_path / "out", "--workers", "1"],
+        cwd=tmp_path,
+        env={**os.environ, **paths},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_no_answer_ends_a_worker(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that cannot be understood is one that died: nobody waits for it for ever."""
+    usual = subprocess.Popen
+
+    def chatty(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        return usual([sys.executable, "-c", "print('hello'); input(); input()"], **options)
+
+    job = make_plan(source, source.parent / "out", SolveOptions()).job
+    monkeypatch.setattr("georoutenet.bulk.local.subprocess.Popen", chatty)
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            list(run_local(job, range(job.shards), 1))
+        except GeoRouteNetError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=run, daemon=True)
+    waiting.start()
+    waiting.join(60)
+    assert "a worker could not start" in str(raised)
 
 
 SCRIPT = """

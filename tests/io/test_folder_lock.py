@@ -109,3 +109,16 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot write"):
         FolderLock(tmp_path / "file" / "run").acquire()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_not_followed(tmp_path: Path, system: str, there: bool) -> None:
+    """Who made the folder would choose what is overwritten; one that leads nowhere was tried for ever."""
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    folder.mkdir()
+    if there:
+        victim.write_text("precious")
+    (folder / NAME).symlink_to(victim)
+    with pytest.raises(InputError, match="is a link"):
+        FolderLock(folder).acquire()
+    assert victim.read_text() == "precious" if there else not victim.exists()

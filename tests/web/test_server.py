@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -47,6 +48,31 @@ def post(address: tuple[str, int], path: str, content: object) -> socket.socket:
     connection = socket.create_connection(address, timeout=GIVE_UP)
     connection.sendall(request(path, json.dumps(content).encode()))
     return connection
+
+
+def test_processes_take_no_code_from_the_current_folder(tmp_path: Path) -> None:
+    """A folder that strangers made may hold a module of any name."""
+    folder, command = tmp_path / "here", tmp_path / "command.py"
+    folder.mkdir()
+    (folder / "multiprocessing.py").write_text("open('ran', 'w').close()\n")
+    command.write_text("from georoutenet.cli import main\nif __name__ == '__main__':\n    main()\n")
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    options = ["--port", "0", "--processes", "2", "--no-warm-up"]
+    with subprocess.Popen(
+        [sys.executable, command, "serve", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **paths},
+    ) as process:
+        try:
+            where = "http://{}:{}/healthz".format(*address_of(process))
+            with urllib.request.urlopen(where, timeout=60) as told:
+                assert json.load(told)["status"] == "ok"
+        finally:
+            process.terminate()
+            process.wait(GIVE_UP)
+    assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -45,7 +45,7 @@ class _Worker:
         root = str(Path(georoutenet.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "georoutenet.bulk.worker"],
+            [sys.executable, "-P", "-m", "georoutenet.bulk.worker"],  # -P: no modules of the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -58,7 +58,7 @@ class _Worker:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as answers:
+        with self.process.stdout as answers, suppress(ValueError):  # what is no answer ends the worker
             for line in answers:
                 if line.endswith("\n"):
                     self.messages.put((self, json.loads(line)))

@@ -49,8 +49,10 @@ class FolderLock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             made = False
+            if self.path.is_symlink():  # it would be overwritten, whatever it leads to
+                raise InputError(f"{self.path} is a link, and no lock; remove it") from None
             try:
-                descriptor = os.open(self.path, os.O_RDWR)
+                descriptor = os.open(self.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             except FileNotFoundError:
                 return
         try:

@@ -70,6 +70,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         else:
             from uvicorn.supervisors import Multiprocess
 
+            os.environ["PYTHONSAFEPATH"] = "1"  # processes take no modules from the current folder
             Multiprocess(config, [listener]).run()
 
 
