@@ -11,6 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import georoutenet as grn
+from georoutenet import plot
 from georoutenet.errors import InputError
 from georoutenet.examples import us_capitals, us_outline
 from georoutenet.plot import plot_instances, plot_progress, plot_tour
@@ -295,6 +296,9 @@ def test_maps_have_a_scale_in_kilometers() -> None:
         assert bar == pytest.approx(kilometers)  # the map's unit is a kilometer
         low, high = axes.get_xlim()
         assert 1 / 20 < kilometers / (high - low) < 1 / 5
+    axes.set_xlim(0.0, np.nextafter(6_000.0, 0.0))  # whose sixth has 3 as its logarithm, rounded
+    plot._draw_scale(axes, cities.plane)
+    assert axes.texts[-1].get_text() == "1,000 km"
     assert not plot_tour(instance(9), np.arange(9)).axes[0].texts
     assert not plot_tour(Instance([[1.0, 1.0]] * 3, rule="GREAT_CIRCLE"), [0, 1, 2]).axes[0].texts
 

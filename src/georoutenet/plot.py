@@ -262,7 +262,7 @@ def _draw_scale(ax: Axes, points: NDArray[np.float64]) -> None:
     if not width > 0 or np.ptp(points, axis=0).max() == 0:
         return
     size = 10.0 ** math.floor(math.log10(width / 6))
-    length = max(step * size for step in (1, 2, 5) if step * size <= width / 6)
+    length = max((step * size for step in (1, 2, 5) if step * size <= width / 6), default=size)
     parts = ax.transAxes.inverted().transform(ax.transData.transform(points))
     corners = [(x, y) for y in (0, 1) for x in (0, 1)]
     near = length / width + 0.15, 0.1
