@@ -107,3 +107,16 @@ def test_broken_files(text: str, message: str) -> None:
 def test_the_old_member_crs_may_say_degrees() -> None:
     crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
     assert parse_places_json(collection(point(0, 1), crs=crs)).n == 1
+
+
+def test_places_with_names_of_their_own_do_not_make_a_huge_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of such places made 16 GB of empty cells."""
+    places = [{"x": k, "y": 0, f"name{k}": 1} for k in range(100)]
+    features = [point(k, 0, **{f"name{k}": 1}) for k in range(100)]
+    assert len(parse_places_json(json.dumps(places)).columns) == 100
+    monkeypatch.setattr("georoutenet.io.columns.MOST_CELLS", 9_999)
+    for text, names in ((json.dumps(places), 102), (collection(*features), 100)):
+        with pytest.raises(InputError, match=f"100 places with {names} names of properties"):
+            parse_places_json(text)
+    whole = [{"x": k, "y": 0, **{f"name{j}": 1 for j in range(200)}} for k in range(100)]
+    assert len(parse_places_json(json.dumps(whole)).columns) == 200  # as large as the file says

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from within import processor_seconds
 
 from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.io.columns import named_columns
 from georoutenet.io.files import read_instance, read_tour, write_tour
 from georoutenet.io.table import parse_table
 
@@ -174,3 +176,32 @@ def test_a_table_with_decimal_commas_is_written_as_it_came(tmp_path: Path) -> No
         write_tour(path, [1, 0], plain)
         assert path.read_text(encoding="utf-8-sig").startswith("position,city,lat,lon,Nr")
         assert read_tour(path, 2).tolist() == [1, 0]
+
+
+def test_columns_of_one_name_are_counted_once() -> None:
+    """To look for a free number from 2 on for each took quadratic time: hours for a header of a megabyte."""
+    with processor_seconds(20):
+        found = parse_table("x,y" + 50_000 * ",a" + "\n1,2" + 50_000 * ",1" + "\n").columns
+    assert list(found)[:3] == ["a", "a_2", "a_3"]
+    assert list(found)[-1] == "a_50000"
+
+
+def test_columns_with_the_names_that_were_to_be_given() -> None:
+    assert list(named_columns(["a", "a_2", "a", "a"], [[1]] * 4)) == ["a", "a_2", "a_3", "a_4"]
+
+
+def test_long_quotes_are_read_once() -> None:
+    """Not once more for each line that a quoted field goes on."""
+    row = '"' + "\n".join(199 * ["a" * 100]) + '",1,2\n'
+    with processor_seconds(5):
+        instance = parse_table("name,x,y\n" + 300 * row)
+    assert instance.n == 300
+    assert instance.columns["name"][0].count("\n") == 198
+
+
+def test_quotes_that_do_not_fit_together_name_their_line() -> None:
+    for text, line in (('x,y\n1,2\n"3,4\n5,6\n', 3), ('x,y\n"1"a,2\n3,4\n', 2)):
+        with pytest.raises(InputError, match=rf"text:{line}: "):
+            parse_table(text)
+    with pytest.raises(InputError, match="text:2: "):  # closed, but not within 200 lines
+        parse_table("name,x,y\n" + '"' + 300 * "a\n" + '",1,2\n')

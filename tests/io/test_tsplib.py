@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from within import processor_seconds
 
 from georoutenet.errors import InputError
 from georoutenet.io.optima import known_optimum, published_optima
@@ -238,10 +239,17 @@ def test_broken_tours_name_the_line(old: str, new: str, line: int, message: str)
 
 
 def test_tours_without_dimension_are_still_checked() -> None:
-    with pytest.raises(InputError, match="t:3: the tour has 2 cities, so there is no city 7"):
+    with pytest.raises(InputError, match=r"t:3: cities are numbered 1\.\.2, got .7."):
         parse_tour("TOUR_SECTION\n1\n7\n-1", "t")
     with pytest.raises(InputError, match="empty"):
         parse_tour("TOUR_SECTION\n-1")
+
+
+def test_numbers_that_all_have_one_hash_are_not_kept() -> None:
+    """A dictionary of them takes quadratic time: 2^61 - 1 and its multiples have the hash 0."""
+    numbers = "\n".join(str((2**61 - 1) * k) for k in range(1, 100_000))
+    with processor_seconds(20), pytest.raises(InputError, match=r"t:2: cities are numbered 1\.\.99999, got"):
+        parse_tour(f"TOUR_SECTION\n{numbers}\n-1\nEOF\n", "t")
 
 
 @settings(deadline=None)

@@ -14,8 +14,10 @@ from live import until
 from starlette.testclient import TestClient
 
 import georoutenet as grn
+from georoutenet.errors import InputError
 from georoutenet.io.files import read_tour
 from georoutenet.problem.generate import uniform
+from georoutenet.web import messages
 from georoutenet.web.app import Service, create_app
 from georoutenet.web.limits import Limits
 from georoutenet.web.messages import read_work
@@ -177,6 +179,25 @@ def test_files_are_read_by_our_readers(client: TestClient) -> None:
     assert read("csv", b" ").json()["detail"] == "the file: empty"
     assert "unknown format" in read("npy", b"x").json()["detail"]
     assert "allows 500" in read("csv", b"1,2\n" * 501).json()["detail"]
+
+
+def test_numbers_that_json_does_not_have_are_left_out(client: TestClient) -> None:
+    """They are numbers of a table like others, and made the answer fail."""
+    answer = client.post("/api/instance?format=csv", content=b"id,x,y,s\n1,2,3,nan\n2,3,4,inf\n")
+    assert answer.status_code == 200
+    assert answer.json()["columns"] == {"id": [1, 2], "s": [None, "inf"]}
+    places = b'[{"x":1,"y":2,"id":NaN,"s":[1e999]},{"x":1,"y":3,"id":1}]'
+    assert client.post("/api/instance?format=json", content=places).status_code == 200
+
+
+def test_columns_of_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small body can make a large table: places that have other properties each."""
+    places = [{"x": k, "y": 0, **{f"{k}_{j}": 1 for j in range(5)}} for k in range(100)]
+    data = json.dumps(places).encode()
+    assert len(data) < 10_000
+    assert messages.read_file(data, "json", Limits(body_bytes=50_000))["name"] == "instance"
+    with pytest.raises(InputError, match="50,000 cells in columns; this server allows 10,000"):
+        messages.read_file(data, "json", Limits(body_bytes=10_000))
 
 
 def test_scores_are_of_undirected_edges(client: TestClient) -> None:

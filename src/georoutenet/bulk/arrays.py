@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 
 from georoutenet.bulk.arrow import Columns
 from georoutenet.bulk.reader import Scan
-from georoutenet.bulk.rows import Row, make_row
+from georoutenet.bulk.rows import MOST_CITIES, Row, make_row
 from georoutenet.errors import InputError
 from georoutenet.io.npy import read_header
 
 BYTES = 4 << 20
 """Read at a time, about."""
 COORDINATES, ID = "coordinates", "id"
+LONGEST_ID = 1 << 16
+"""Bytes that an id may take."""
+UNPACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""NumPy's ways to pack an array. Of others Python unpacks far more than was asked for."""
 
 
 class _Array:
@@ -74,15 +78,23 @@ class _Arrays:
             raise InputError(f"{where}: expected numbers of shape (B, n, 2), got {array.dtype} {array.shape}")
         if array.begin + array.each * array.shape[0] != size:
             raise InputError(f"{where}: truncated: {size:,} bytes for an array {array.dtype} {array.shape}")
-        if self.id is not None and (self.id.dtype.kind not in "iuU" or self.id.shape != array.shape[:1]):
+        if not 1 <= array.shape[1] <= MOST_CITIES:
+            raise InputError(f"{where}: instances of 1 to {MOST_CITIES:,} cities, got {array.shape}")
+        if self.id is not None and (
+            self.id.dtype.kind not in "iuU"
+            or self.id.shape != array.shape[:1]
+            or self.id.dtype.itemsize > LONGEST_ID
+        ):
             raise InputError(
-                f"{where}: ids are {array.shape[0]:,} whole numbers or texts, "
+                f"{where}: ids are {array.shape[0]:,} numbers or texts of at most {LONGEST_ID:,} bytes, "
                 f"got {self.id.dtype} {self.id.shape}"
             )
         self.count = array.shape[0]
 
     def _member(self, member: zipfile.ZipInfo, where: str) -> _Array:
         assert self.archive is not None
+        if member.compress_type not in UNPACKED:
+            raise InputError(f"{where}: {member.filename}: packed otherwise than by np.savez_compressed")
         return _Array(self.archive.open(member), f"{where}: {member.filename}")
 
     def close(self) -> None:
@@ -116,7 +128,10 @@ class ArrayReader:
 
     def read(self, first: int, stop: int) -> Iterator[Row]:
         """The instances from ``first`` to before ``stop``."""
-        step = max(1, BYTES // max(1, self.arrays.coordinates.each))
+        each = max(
+            1, *(array.each for array in (self.arrays.coordinates, self.arrays.id) if array is not None)
+        )
+        step = max(1, BYTES // each)
         for at in range(first, stop, step):
             end = min(stop, at + step)
             ids: list[Any] = list(range(self.base + at, self.base + end))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.bulk.rows import Row, make_row
+from georoutenet.bulk.rows import MOST_CITIES, Row, make_row
 from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.io.columns import find_coordinates
 
@@ -242,6 +242,7 @@ def changes(ids: Any) -> NDArray[np.bool_]:
 def long_rows(batches: Iterable[Any], columns: Columns) -> Iterator[Row]:
     """The instances of record batches with one city each: cities with the same id that stand together."""
     pending: tuple[Any, list[NDArray[Any]]] | None = None
+    there = 0
     for batch in batches:
         ids = _ids(batch.column(columns.id), columns)
         pairs = np.column_stack([_floats(batch.column(name)) for name in (columns.first, columns.second)])
@@ -252,8 +253,9 @@ def long_rows(batches: Iterable[Any], columns: Columns) -> Iterator[Row]:
                 yield _long_row(pending, columns)
                 pending = None
             if pending is None:
-                pending = (id, [])
-            pending[1].append(pairs[start:stop])
+                pending, there = (id, []), 0
+            pending[1].append(pairs[start : min(stop, start + MOST_CITIES + 1 - there)])
+            there += len(pending[1][-1])  # one more than there may be, at most
     if pending is not None:
         yield _long_row(pending, columns)
 

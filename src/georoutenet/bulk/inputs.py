@@ -6,6 +6,7 @@ import bisect
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ _SCANS: dict[str, Callable[[Path, str | None], Scan]] = {
     "csv": scan_csv,
     "array": scan_array,
 }
+
+
+MOST_INSTANCES = 10**10
+"""Of a run: headers can say anything."""
 
 
 class InputChanged(InputError):
@@ -148,6 +153,8 @@ def find_input(path: str | os.PathLike[str], id_column: str | None = None) -> In
                 f"{folder / name}: other columns than {names[0]}: {', '.join(scan.schema)} and not "
                 f"{', '.join(scans[0].schema)}"
             )
+    if (instances := sum(scan.count for scan in scans)) > MOST_INSTANCES:
+        raise InputError(f"{given}: {instances:,} instances; allowed: {MOST_INSTANCES:,}")
     cities = [scan.cities for scan in scans]
     return Input(
         kind=kind,
@@ -190,6 +197,8 @@ def _scan(kind: str, file: Path, id_column: str | None) -> Scan:
 
 def _stat(path: Path) -> list[int]:
     about = path.stat()
+    if not stat.S_ISREG(about.st_mode):  # reading from a pipe may never end
+        raise InputError(f"{path}: not a regular file")
     return [about.st_size, about.st_mtime_ns]
 
 

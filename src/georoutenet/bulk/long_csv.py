@@ -6,13 +6,16 @@ import csv
 import gzip
 import itertools
 import zlib
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from georoutenet.bulk.arrow import Columns, id_name
 from georoutenet.bulk.reader import STRIDE, Scan, starting_at
-from georoutenet.bulk.rows import Row, make_row
+from georoutenet.bulk.rows import MOST_CITIES, Row, make_row
 from georoutenet.errors import InputError
 from georoutenet.io.columns import find_coordinates
 from georoutenet.io.table import parse_number
@@ -132,19 +135,20 @@ class CsvReader:
             yield self._row(id, group)
 
     def _row(self, id: str | None, group: Any) -> Row:
-        pairs, error = [], ""
+        numbers, error = array("d"), ""
         for _, number, _, fields in group:
             pair = self._pair(fields)
             if isinstance(pair, str):
                 error = error or f"line {number}: {pair}"
-            else:
-                pairs.append(pair)
+            elif len(numbers) <= 2 * MOST_CITIES:  # one more than there may be
+                numbers.extend(pair)
         if id is not None and not id.isascii():
             name: Any = id.encode("utf-8", "surrogateescape")
         else:
             name = id or None
         if name is None and not error:
             error = "no id: it is empty"
+        pairs = np.array(numbers).reshape(-1, 2)
         return make_row(name, pairs, geographic=self.lines.geographic, error=error)
 
     def _pair(self, fields: list[str] | None) -> tuple[float, float] | str:

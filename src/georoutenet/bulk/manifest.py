@@ -15,9 +15,12 @@ from georoutenet.bulk.shards import Job, Report
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.strict_json import parse_json
+from georoutenet.io.unpack import read_file
 
 NAME = "_manifest.json"
 """Readers of folders of Parquet files leave out what begins with an underscore."""
+LONGEST = 15
+"""Digits of numbers in it."""
 FORMAT = 1
 """Raised when shards or fingerprints are made otherwise."""
 
@@ -106,11 +109,10 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     """What the manifest of a folder says; an error where it is none."""
     path = Path(folder, NAME)
     try:
-        content = parse_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror or error}") from None
+        content = parse_json(read_file(path))
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        text = str(error)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
     kinds = {"fingerprint": str, "made_of": dict, "runs": list, "shards": dict}
     whole = isinstance(content, dict) and all(
         isinstance(content.get(name), kind) for name, kind in kinds.items()
@@ -123,8 +125,9 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 def _is_entry(shard: tuple[str, Any]) -> bool:
     """Whether a shard is a number, and what is said of it fit to be written again."""
     name, entry = shard
-    good = name.isascii() and name.isdecimal() and isinstance(entry, dict)
-    return good and isinstance(entry.get("ended by the clock", 0), int)
+    good = name.isascii() and name.isdecimal() and len(name) <= LONGEST and isinstance(entry, dict)
+    by_clock = entry.get("ended by the clock", 0) if good else None
+    return isinstance(by_clock, int) and abs(by_clock) < 10**LONGEST
 
 
 def _difference(before: Any, now: dict[str, Any]) -> str:

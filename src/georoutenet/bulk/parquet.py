@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from georoutenet.bulk.arrow import Columns, find_columns, group_starts, long_rows, opened, pyarrow, wide_rows
 from georoutenet.bulk.reader import STRIDE, Scan, starting_at
-from georoutenet.bulk.rows import Row
+from georoutenet.bulk.rows import MOST_CITIES, Row
 from georoutenet.errors import InputError
 
 BATCH = 1_024
@@ -27,6 +27,8 @@ def scan_parquet(path: Path, id_column: str | None) -> Scan:
     columns = find_columns(file.schema_arrow, id_column, str(path))
     schema = [f"{name}: {file.schema_arrow.field(name).type}" for name in columns.names]
     if not columns.long:
+        if _each(file, columns) > MOST_CITIES:
+            raise InputError(f"{path}: instances of more than {MOST_CITIES:,} cities")
         return Scan(file.metadata.num_rows, columns, schema, cities=_cities(file, columns))
     count, at, last = 0, 0, None
     index: list[list[int]] = []
@@ -46,11 +48,11 @@ def _open(path: Path) -> Any:
         raise InputError(f"{path}: not a Parquet file: {str(error)[:200]}") from None
 
 
-def _cities(file: Any, columns: Columns) -> int:
+def _cities(file: Any, columns: Columns, groups: Iterable[int] | None = None) -> int:
     """Numbers in the first column of coordinates, from the footer; a null or an empty list counts as one."""
     leaf = (columns.points or columns.first).split(".")[0]
     total = 0
-    for group in range(file.metadata.num_row_groups):
+    for group in range(file.metadata.num_row_groups) if groups is None else groups:
         about = file.metadata.row_group(group)
         chunks = [about.column(k) for k in range(about.num_columns)]
         total += next(each.num_values for each in chunks if each.path_in_schema.split(".")[0] == leaf)
@@ -58,6 +60,13 @@ def _cities(file: Any, columns: Columns) -> int:
         file.schema_arrow.field(columns.points).type.value_type
     )
     return total // 2 if pairs else total
+
+
+def _each(file: Any, columns: Columns) -> float:
+    """Cities of an instance: the mean of the row group where it is largest."""
+    groups = range(file.metadata.num_row_groups)
+    means = (_cities(file, columns, [k]) / max(1, file.metadata.row_group(k).num_rows) for k in groups)
+    return max(means, default=0.0)
 
 
 class ParquetReader:
@@ -73,8 +82,7 @@ class ParquetReader:
         """What was decoded and not yet asked for."""
         self.at = -1
         """The number of its first row."""
-        rows = max(1, self.starts[-1])
-        each = 1.0 if columns.long else max(1.0, _cities(self.file, columns) / rows)
+        each = 1.0 if columns.long else max(1.0, _each(self.file, columns))
         self.size = LONG_BATCH if columns.long else max(1, min(BATCH, int(CITIES / each)))
 
     def close(self) -> None:

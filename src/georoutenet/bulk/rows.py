@@ -11,6 +11,8 @@ from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 
 Id = int | str | None
+MOST_CITIES = 1 << 24
+"""Of an instance: a small file may unpack to more than any memory holds."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ def make_row(id: Any, coordinates: ArrayLike | None, *, geographic: bool = False
         error = "no cities: they are null"
     if coordinates is not None:
         n = len(coordinates)  # type: ignore[arg-type]
+    if n > MOST_CITIES:
+        error = error or f"more than {MOST_CITIES:,} cities"
     if error:
         return Row(id, error=error, n=n)
     rule = DistanceRule.GREAT_CIRCLE if geographic else DistanceRule.EUCLIDEAN

@@ -30,6 +30,8 @@ _PREFIX = "given_"
 _IDS = (r"id", r".*[_ -]id", r"name")
 """What a column of ids is called, the first that is there."""
 
+MOST_CELLS = 10_000_000
+"""Of a table of places that have other properties each."""
 Columns = Mapping[str, Sequence[Any]]
 
 
@@ -61,15 +63,30 @@ def _warn(text: str) -> None:
 def named_columns(names: Sequence[str], values: Sequence[Sequence[Any]]) -> Columns:
     """Columns, each under a name of its own; nameless empty ones are left out."""
     found: dict[str, Sequence[Any]] = {}
+    counts: dict[str, int] = {}  # where to go on: to begin anew each time would take quadratic time
     for k, (name, column) in enumerate(zip(names, values, strict=True), 1):
         if not name.strip() and not any(column):
             continue
         plain = unused = name.strip() or f"column_{k}"
-        count = 2
         while unused in found:
-            unused, count = f"{plain}_{count}", count + 1
+            counts[plain] = counts.get(plain, 1) + 1
+            unused = f"{plain}_{counts[plain]}"
         found[unused] = column
     return found
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], source: str) -> tuple[list[str], list[list[Any]]]:
+    """Names and values of the columns of rows that may each have other names; None where one has not.
+
+    Many rows with names of their own would make a table of far more cells than they have entries.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if len(names) * len(rows) > max(MOST_CELLS, 2 * sum(map(len, rows))):
+        raise InputError(
+            f"{source}: {len(rows):,} places with {len(names):,} names of properties; allowed are "
+            f"{MOST_CELLS:,} cells of a table"
+        )
+    return names, [[row.get(name) for row in rows] for name in names]
 
 
 def numbers_where_exact(column: Sequence[str]) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.io.columns import find_coordinates, named_columns, to_instance
+from georoutenet.io.columns import columns_of, find_coordinates, named_columns, to_instance
 from georoutenet.io.strict_json import parse_json
 from georoutenet.problem.instance import DistanceRule, Instance
 
@@ -70,7 +70,7 @@ def _parse_objects(
     for k, row in enumerate(rows):
         if not isinstance(row, dict):
             raise InputError(f"{source}: place {k} is not an object with coordinates: {row!r:.40}")
-    names = list(dict.fromkeys(key for row in rows for key in row))
+    names, values = columns_of(rows, source)
     coordinates, geographic, others = find_coordinates(names, source)
     if rule is DistanceRule.GREAT_CIRCLE and not geographic:
         raise InputError(f"{source}: the rule {rule.value} needs places with lat and lon, got x and y")
@@ -81,9 +81,7 @@ def _parse_objects(
         source=source,
         where=lambda k: f"{source}: place {k}",
         name=name,
-        columns=named_columns(
-            [names[k] for k in others], [[row.get(names[k]) for row in rows] for k in others]
-        ),
+        columns=named_columns([names[k] for k in others], [values[k] for k in others]),
         id_column=id_column,
         rule=rule,
     )
@@ -141,13 +139,13 @@ def _parse_features(content: dict[str, Any], source: str, name: str, id_column: 
         raise InputError(f"{source}: no cities: the GeoJSON has no features that are points")
     if ignored:
         warnings.warn(f"ignored: {', '.join(sorted(ignored))}", GeoRouteNetWarning, stacklevel=2)
-    names = list(dict.fromkeys(key for row in rows for key in row))
+    names, values = columns_of(rows, source)
     return to_instance(
         pairs,
         geographic=True,
         source=source,
         where=lambda k: f"{source}: point {k}",
         name=name,
-        columns=named_columns(names, [[row.get(each) for row in rows] for each in names]),
+        columns=named_columns(names, values),
         id_column=id_column,
     )

@@ -62,15 +62,14 @@ def _split(
         elif '"' not in line:
             yield k, [field.strip() for field in line.split(delimiter)]
         else:
-            fields = _quoted(line, delimiter)
-            end = at
-            while isinstance(fields, csv.Error) and end < min(len(lines), at + _LONGEST):
-                line = f"{line}\n{lines[end][1]}"
-                end += 1
-                fields = _quoted(line, delimiter)
-            if isinstance(fields, csv.Error):
-                raise InputError(f"{source}:{k}: {fields}")
-            at = end
+            following = (f"{each}\n" for _, each in lines[at - 1 : at + _LONGEST])
+            # strict: a quote that is never closed is an error, not a field with a quote in it
+            row = csv.reader(following, delimiter=delimiter, strict=True)
+            try:
+                fields = [field.strip() for field in next(row)]
+            except csv.Error as error:
+                raise InputError(f"{source}:{k}: {error}") from None
+            at += row.line_num - 1
             yield k, fields
 
 
@@ -84,16 +83,6 @@ def _delimiter(lines: list[str]) -> str | None:
     if tabs and alone and all(line.count("\t") == tabs for line in lines):
         return "\t"
     return ";" if ";" in first else "," if "," in first else None
-
-
-def _quoted(line: str, delimiter: str) -> list[str] | csv.Error:
-    """The fields, or what is wrong with them."""
-    try:
-        # strict: a quote that is never closed is an error, not a field with a quote in it
-        rows = list(csv.reader(line.splitlines(keepends=True), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        return error
-    return [field.strip() for field in rows[0]]
 
 
 def parse_number(field: str) -> float | None:

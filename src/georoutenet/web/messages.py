@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from georoutenet.decode.decoding import RECOMMENDED, Decoding
 from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.io.columns import plain_value
 from georoutenet.io.files import format_route, parse_instance
 from georoutenet.io.names import safe_name
 from georoutenet.io.packaged import packaged_weights
@@ -178,6 +179,8 @@ def read_file(data: bytes, form: str, limits: Limits) -> dict[str, Any]:
         warnings.simplefilter("always", GeoRouteNetWarning)
         instance = parse_instance(data, f".{form}", "the file")
     check_cities(instance.n, limits)
+    if (cells := instance.n * len(instance.columns)) > limits.body_bytes:
+        raise InputError(f"{cells:,} cells in columns; this server allows {limits.body_bytes:,}")
     notes = [str(each.message) for each in caught if issubclass(each.category, GeoRouteNetWarning)]
     return instance_object(instance, notes)
 
@@ -189,9 +192,9 @@ def instance_object(instance: Instance, notes: list[str] | None = None) -> dict[
         "rule": instance.rule.value,
         "coordinates": instance.coordinates.tolist() if located else None,
         "plane": instance.plane.tolist() if located else None,
-        "ids": None if instance.ids is None else list(instance.ids),
+        "ids": None if instance.ids is None else list(map(plain_value, instance.ids)),
         "id_column": instance.id_column,
-        "columns": {name: list(values) for name, values in instance.columns.items()},
+        "columns": {name: list(map(plain_value, values)) for name, values in instance.columns.items()},
         "matrix": None if instance.matrix is None else instance.distance_matrix().tolist(),
         "optimum": instance.optimum,
         "unit": instance.unit,
