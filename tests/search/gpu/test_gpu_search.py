@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from emulated import emulate
 import georoutenet as grn
 from georoutenet.crossover import take_better_parts
 from georoutenet.errors import InputError
+from georoutenet.kernels.cuda.compile import read_source
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
@@ -252,6 +254,21 @@ def test_walks_agree_although_gains_are_rounded() -> None:
     points = odd("uniform", 50, count=2)
     found = improve_batch(points, curves(points), ends=Ends(50), kicks=2000, agreed=7)
     assert int(found.kicks.max()) < 2000
+
+
+def test_the_host_has_the_numbers_of_the_sources() -> None:
+    """What lies where in shared memory and in a walk's state is said in both."""
+    for file in ("search.cu", "alpha_lists.cu"):
+        source = read_source(file)
+        numbers = dict(re.findall(r"constexpr int (\w+) = (\d+);", source))
+        for name, value in (("NEAR", engine.NEAR), ("LOG", engine.LOG), ("AMONG", engine.CANDIDATES)):
+            assert int(numbers.get(name, value)) == value, (file, name)
+        assert "NEAR" in numbers
+    (words,) = re.findall(r"enum \{ (RANDOM_LOW.*?) \}", read_source("search.cu"))
+    place = {name: k for k, name in enumerate(words.split(", "))}
+    assert {name: place[name] for name in ("AGREED", "KICKS", "LAST", "STATE")} == {
+        "AGREED": engine.AGREED, "KICKS": engine.KICKS, "LAST": engine.LAST, "STATE": engine.STATE
+    }  # fmt: skip
 
 
 def test_what_the_gpu_does_not_search() -> None:

@@ -29,7 +29,7 @@ from georoutenet.search.path import Ends
 NEAR = 8  # neighbors in a list
 LOG = 128  # of `tour.cuh`
 STATE = 15
-BEGUN, AGREED, KICKS, LAST = 2, 5, 11, 12  # words of the state
+AGREED, KICKS, LAST = 5, 11, 12  # words of the state
 DEEPEST = 5
 CITIES = 1024
 """At most, the free city of a path included: what lies in shared memory grows with them."""

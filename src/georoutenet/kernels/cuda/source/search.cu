@@ -1,6 +1,7 @@
 // Local search, one walk a warp: chained 3-opt steps over neighbor lists, kicks, walks away from the best tour and back. The
-// rules are those of the search on a CPU (`search/steps.py`, `kernels.py`, `crossover.py`), but for the order in which steps are
-// looked at: 32 lanes look at as many at a time, and the best of them is taken.
+// rules are those of the search on a CPU (`search/steps.py`, `kernels.py`, `crossover.py`), but for the kicks, most of which change
+// four edges near one another, and for the order in which steps are looked at: 32 lanes look at as many at a time, and the best of
+// them is taken.
 #include "tour.cuh"
 
 constexpr int LONG_KICK = 16;  // one kick in so many is of segments in a row
