@@ -41,6 +41,8 @@ PRIMARY = {"test50": "val50", "test100": "diag100", "tsplib36": "tsplib27"}
 FIXED, THIRD, FOURTH = (51, 101), (105, 150), (159, 299)
 """Sizes of the paper's groups: the 13 instances of the first two are certain, of the others it took 7."""
 CHOSEN = 7
+FIRST_SEED = "1234"
+"""Of weights whose name says none."""
 
 
 def encoder(g: Array) -> Array:
@@ -89,6 +91,8 @@ class Runs:
     instances: list[str]
     sizes: NDArray[np.int64]
     gaps: Array
+    names: tuple[str, ...] = ()
+    """Of the seeds."""
 
     @property
     def seeds(self) -> int:
@@ -107,7 +111,7 @@ def seeds_of(names: Sequence[str], method: str) -> list[str]:
 
 
 def read_runs(complete: Sequence[tuple[str, Results]], set_name: str, decoder: str) -> Runs | None:
-    """The runs of the 2x2 in these files, or None unless each model has the same number of seeds, >= 1.
+    """The runs of the 2x2 in these files, of the seeds that all four models have; None if there is none.
 
     For GeoRouteNet, which has no such norms, the words about NAR4TSP's statistics in ``decoder`` do not
     count.
@@ -120,12 +124,17 @@ def read_runs(complete: Sequence[tuple[str, Results]], set_name: str, decoder: s
         wanted = decoder if method.startswith("NAR4TSP") else plain
         if header["set"] == set_name and method in found and decoder_name(header) == wanted:
             found[method].setdefault(header["weights"], results)
-    grid: list[list[Results]] = []
-    for method, by_weights in found.items():
-        grid.append([by_weights[name] for name in seeds_of(list(by_weights), method)])
-    counts = {len(each) for each in grid}
-    if len(counts) != 1 or counts == {0}:
+    by_seed = [
+        {
+            name.rpartition("-seed")[2] if "-seed" in name else FIRST_SEED: of[name]
+            for name in seeds_of(list(of), method)
+        }
+        for method, of in found.items()
+    ]
+    seeds = [seed for seed in by_seed[0] if all(seed in each for each in by_seed)]
+    if not seeds:
         return None
+    grid = [[each[seed] for seed in seeds] for each in by_seed]
     first = grid[0][0]
     for results in itertools.chain.from_iterable(grid):
         same = [row.instance for row in results.rows] == [row.instance for row in first.rows]
@@ -138,6 +147,7 @@ def read_runs(complete: Sequence[tuple[str, Results]], set_name: str, decoder: s
         [row.instance for row in first.rows],
         np.array([row.n for row in first.rows]),
         gaps.reshape(*gaps.shape[:2], 2, 2),
+        tuple(seeds),
     )
 
 

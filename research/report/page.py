@@ -10,7 +10,7 @@ from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.statistics import RESAMPLES, SEED
 from georoutenet.io.datasets import DATASETS, dataset
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
-from research.report import replication
+from research.report import replication, studies
 from research.report.efficiency import Measurement, PaperEfficiency, paper_efficiency
 from research.report.figures import figure_names, shifted
 from research.report.markdown import markdown_table
@@ -82,17 +82,21 @@ the paper's value for the same encoder and objective, from one run as well. What
 is told in [replication.md](replication.md).
 
 Weights called `paper-...` come from the paper's recipes, seed 1234, those called `...-seed2` with seed
-2. They differ from the paper's in this: 20 million instances instead of 160; the entropy coefficient
-falls to zero over these 312,500 steps instead of 2.5 million; matrix products in bfloat16; the
-checkpoint is the best of 13 (every 25,000 steps and the last) on val50 instead of 1,000; and NAR4TSP
-was validated, hence selected, with its norms' statistics frozen. The recipes of the other weights are
-not the paper's (see their cards): there the two columns compare results, not training methods.
+2, and so on. They differ from the paper's in this: 20 million instances instead of 160; the entropy
+coefficient falls to zero over these 312,500 steps instead of 2.5 million; matrix products in bfloat16;
+the checkpoint is the best of 13 (every 25,000 steps and the last) on val50 instead of 1,000; and
+NAR4TSP was validated, hence selected, with its norms' statistics frozen. The recipes of the other
+weights are not the paper's (see their cards): there the two columns compare results, not training methods.
 `georoutenet` was trained on 20 to 500 cities of six shapes and sees distances in units of density:
 beside the paper's model, which saw 50 uniform cities alone, its figures at 100 cities or on TSPLIB are
 those of another task of learning.
 
 An empty cell has not been measured. How the weights came about is in the [experiment
 log](log.md).""".splitlines()
+
+_ABOUT_BUDGET = """\
+Those called `...-160m` had the paper's budget and its schedules, 160 million instances over 2.5 million
+steps, in bfloat16; of 200 checkpoints (every 12,500 steps) the best on val50 was taken.""".splitlines()
 
 _ABOUT_HEADLINE = """\
 Weights that were measured on sets of many kinds. `val50` served to choose weights, `val50` and
@@ -166,7 +170,12 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
             _two_by_two(table, folder.complete),
             "interaction",
         ),
-        ("Contrasts over seeds", replication.ABOUT_CONTRASTS, replication.contrasts(folder.complete), ""),
+        (
+            "Contrasts over seeds",
+            replication.about_contrasts(folder.complete),
+            replication.contrasts(folder.complete),
+            "",
+        ),
         ("Order of the four", replication.ABOUT_ORDERS, replication.orders(folder.complete), ""),
         ("Lists of TSPLIB", replication.ABOUT_LISTS, replication.tsplib_lists(folder.complete), ""),
         ("Selection", replication.ABOUT_SELECTION, replication.selection(folder.complete), ""),
@@ -176,15 +185,22 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
             replication.shifts(folder.complete, folder.partial),
             "",
         ),
+        (
+            "Components, settings, capacity",
+            studies.ABOUT,
+            studies.studies(folder.studies, folder.complete),
+            "",
+        ),
         ("Beyond the paper's decoders", _ABOUT_BEYOND, _beyond(table, folder.complete, shifted(cells)), ""),
         ("The paper's random sets", (), _random(table), ""),
         ("Held-out random sets", _ABOUT_SHIFT, _held_out(table), "grid size"),
         ("TSPLIB", _ABOUT_TSPLIB, _tsplib(table), ""),
         ("Efficiency", _ABOUT_EFFICIENCY, _efficiency(folder.efficiency), "time"),
         ("How to reproduce each number", _ABOUT_REPRODUCING, _reproduce(folder), ""),
-        ("Files", _ABOUT_FILES, _files(folder.complete), ""),
+        ("Files", _ABOUT_FILES, _files([*folder.complete, *folder.studies]), ""),
     ]
-    lines = ["# Results", "", *_INTRODUCTION, ""]
+    budget = any(results.header["weights"].endswith("-160m") for _, results in folder.complete)
+    lines = ["# Results", "", *_INTRODUCTION, "", *([*_ABOUT_BUDGET, ""] if budget else [])]
     for title, about, rows, kinds in sections:
         if not rows:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -32,23 +33,36 @@ BEAM = "Beam-1000"
 SHORT = {method: method.replace("NAR4TSP", "N").replace("GeoRouteNet", "G") for method in METHODS.values()}
 PAPERS = {**PRIMARY, "val50": "val50", "diag100": "diag100"}
 
-ABOUT_CONTRASTS = f"""\
-Listed when the mean gaps of both seeds were known but none of these intervals, with {BEAM} and
-NAR4TSP's statistics frozen: what the encoder and the objective take off the gap, in points, averaged
-over the other factor, and their interaction, the encoder's gain under PG less that under MCS; as a
-log-ratio it is 0 where the gains multiply. Two training seeds, 1234 and 2, of 20 million instances
-each, beside each other. *Bootstrap*: 95 % over instances, paired, and over seeds. *t*: 95 % over seeds
-alone, their variance pooled over the four models (four degrees of freedom). Two seeds make a bootstrap
-too narrow; where the two differ, believe the wider one. The instances of TSPLIB are no sample, and its
-first interval is of their variety only. The paper's values are of val50, diag100 and its own 27, after
-160 million instances.""".splitlines()
+
+def about_contrasts(complete: Sequence[File]) -> list[str]:
+    """What the table of contrasts says, with the seeds that these files have."""
+    found = [read_runs(complete, set_name, BEAM) for set_name in PRIMARY]
+    names = max((runs.names for runs in found if runs is not None), key=len, default=())
+    few = {2: "Two", 3: "Three"}.get(len(names), str(len(names)))
+    freedom = {4: "four", 8: "eight"}.get(4 * (len(names) - 1), str(4 * (len(names) - 1)))
+    seeds = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    return wrapped(f"""\
+        Listed when the mean gaps of the first two seeds were known but none of these intervals, with
+        {BEAM} and NAR4TSP's statistics frozen: what the encoder and the objective take off the gap, in
+        points, averaged over the other factor, and their interaction, the encoder's gain under PG less that
+        under MCS; as a log-ratio it is 0 where the gains multiply. {few} training seeds, {seeds}, of
+        20 million instances each, beside each other. *Bootstrap*: 95 % over instances, paired, and over
+        seeds. *t*: 95 % over seeds alone, their variance pooled over the four models ({freedom} degrees
+        of freedom). {few} seeds make a bootstrap too narrow; where the two differ, believe the wider one.
+        The instances of TSPLIB are no sample, and its first interval is of their variety only. The paper's
+        values are of val50, diag100 and its own 27, after 160 million instances.""")
+
+
+def wrapped(text: str) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), 104, break_on_hyphens=False)
+
 
 ABOUT_ORDERS = """\
 From best to worst, N for NAR4TSP (statistics frozen) and G for GeoRouteNet; the mean gaps are in the
 tables below. The paper's are of val50, diag100 and its 27.""".splitlines()
 
 ABOUT_LISTS = f"""\
-Mean gaps and effects with {BEAM}, seed 1234 / seed 2. The paper names none of its 27 instances. Of 105
+Mean gaps and effects with {BEAM}, seed by seed as above. The paper names none of its 27 instances. Of 105
 to 150 cities there are ten, of 159 to 299 twelve, and it took seven of each; 13 are certain. The last
 but one column has the smallest and the largest value over all 95,040 such lists.""".splitlines()
 
@@ -58,7 +72,7 @@ decoders on val50 and diag100. What that flatters: the gap on fresh instances of
 on the set of selection, in points, with a normal interval of 95 %.""".splitlines()
 
 ABOUT_SHIFT = """\
-The four models of the 2x2 saw uniform instances of 50 cities alone. Mean gap over both seeds, the
+The four models of the 2x2 saw uniform instances of 50 cities alone. Mean gap over the seeds, the
 bootstrap over seeds and instances in parentheses; on test50 and test100 all 10,000 instances, elsewhere
 the first ones. *To size* and *to shape* compare with uniform instances of 50 cities: by what factor the
 gap of the mean model grows where only the size, or only the distribution, is another.""".splitlines()

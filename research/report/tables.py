@@ -105,6 +105,8 @@ class Folder(NamedTuple):
     """Those that cover only part of their set; the table of shifts alone uses them."""
     efficiency: dict[str, list[Measurement]]
     """Measurements by the name of their file."""
+    studies: Sequence[File] = ()
+    """Results in ``studies``, which have tables of their own."""
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -115,7 +117,7 @@ def read_folder(folder: Path) -> Folder:
     """All results under a folder, from packed files and from CSV files."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
-    complete, partial, efficiency = [], [], {}
+    complete, partial, studies, efficiency = [], [], [], {}
     for path in sorted(folder.rglob("*"), key=lambda each: each.relative_to(folder).with_suffix("").parts):
         name = f"{folder.resolve().name}/{path.relative_to(folder).as_posix()}"
         if path.name.endswith((".csv", ".csv.gz")) and is_measurements(path):
@@ -127,16 +129,18 @@ def read_folder(folder: Path) -> Folder:
             )
             if missing:
                 raise InputError(f"{name}{cell}: the header lacks {', '.join(sorted(missing))}")
-            if len(results) == dataset(results.header["set"]).count:
+            if path.relative_to(folder).parts[0] == "studies":
+                studies.append(File(f"{name}{cell}", results))
+            elif len(results) == dataset(results.header["set"]).count:
                 complete.append(File(f"{name}{cell}", results))
             else:
                 partial.append(File(f"{name}{cell}", results))
     hashes: dict[str, str] = {}
-    for name, results in [*complete, *partial]:
+    for name, results in [*complete, *partial, *studies]:
         weights, sha256 = results.header["weights"], results.header["sha256"]
         if hashes.setdefault(weights, sha256) != sha256:
             raise InputError(f"{name}: weights {weights!r} of another SHA-256 than in the files before it")
-    return Folder(complete, partial, efficiency)
+    return Folder(complete, partial, efficiency, studies)
 
 
 def _read(path: Path) -> dict[str, Results]:

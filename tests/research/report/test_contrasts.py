@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from research.report.contrasts import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
+SEEDS = ("", "-seed2", "-seed3", "-seed4")
 MODELS = ["nar4tsp-pg", "nar4tsp-mcs", "georoutenet-pg", "georoutenet-mcs"]
 SIGNS = {
     "encoder": (0.5, 0.5, -0.5, -0.5),
@@ -32,8 +34,8 @@ SIGNS = {
     "interaction": (1, -1, -1, 1),
 }
 SIGNS["log-ratio"] = SIGNS["interaction"]
-T_OF_FOUR = 2.7764451052
-"""The 97.5 % quantile of Student's t with four degrees of freedom, from a table."""
+T_OF = {4: 2.7764451052, 8: 2.3060041352, 12: 2.1788128297}
+"""The 97.5 % quantile of Student's t by the degrees of freedom, from a table."""
 
 
 def printed() -> dict[tuple[str, str], list[str]]:
@@ -48,11 +50,18 @@ def printed() -> dict[tuple[str, str], list[str]]:
 
 def gaps_from_files(set_name: str) -> list[list[list[float]]]:
     """Gaps by model, seed and instance."""
+    cell = f"{set_name}-beam-1000"
+    files = {seed: [ROOT / "results" / f"paper-{model}{seed}.npz" for model in MODELS] for seed in SEEDS}
+    seeds = [
+        seed
+        for seed, paths in files.items()
+        if all(path.exists() and cell in Packed(path).results() for path in paths)
+    ]
     found = []
     for model in MODELS:
         found.append([])
-        for seed in ("", "-seed2"):
-            rows = Packed(ROOT / "results" / f"paper-{model}{seed}.npz")[f"{set_name}-beam-1000"].rows
+        for seed in seeds:
+            rows = Packed(ROOT / "results" / f"paper-{model}{seed}.npz")[cell].rows
             found[-1].append([100 * (row.length - row.reference) / row.reference for row in rows])
     return found
 
@@ -65,12 +74,13 @@ def numbers(cell: str) -> list[float]:
 def test_the_printed_contrasts(set_name: str) -> None:
     table, gaps = printed(), gaps_from_files(set_name)
     means = [[math.fsum(seed) / len(seed) for seed in model] for model in gaps]
-    columns = np.array(gaps).reshape(8, -1).T
+    count = len(gaps[0])
+    columns = np.array(gaps).reshape(4 * count, -1).T
     generator = np.random.default_rng(12)  # draws of its own: the intervals agree but for their noise
     drawn = []
     for _ in range(600):
-        own = columns[generator.integers(0, len(columns), len(columns))].mean(axis=0).reshape(4, 2)
-        drawn.append([[own[m, s] for s in generator.integers(0, 2, 2)] for m in range(4)])
+        own = columns[generator.integers(0, len(columns), len(columns))].mean(axis=0).reshape(4, count)
+        drawn.append([[own[m, s] for s in generator.integers(0, count, count)] for m in range(4)])
     for name, signs in SIGNS.items():
         seeds, mean, bootstrap, t, _ = table[set_name, name]
         scale = math.log if name == "log-ratio" else float
@@ -80,11 +90,12 @@ def test_the_printed_contrasts(set_name: str) -> None:
                 sign * sum(scale(x) for x in each) / len(each) for sign, each in zip(signs, of, strict=True)
             )
 
-        own = [value([[each[k]] for each in means]) for k in (0, 1)]
+        own = [value([[each[k]] for each in means]) for k in range(count)]
         assert numbers(seeds) == pytest.approx(own, abs=6e-4)
         assert float(mean) == pytest.approx(value(means), abs=6e-4)
-        variances = [(scale(a) - scale(b)) ** 2 / 2 for a, b in means]
-        width = T_OF_FOUR * math.sqrt(sum(variances) / 4 * sum(sign**2 for sign in signs) / 2)
+        variances = [statistics.variance(map(scale, each)) for each in means]
+        variance = sum(variances) / 4 * sum(sign**2 for sign in signs) / count
+        width = T_OF[4 * (count - 1)] * math.sqrt(variance)
         assert numbers(t) == pytest.approx([value(means) - width, value(means) + width], abs=6e-4)
         low, high = np.quantile([value(each) for each in drawn], [0.025, 0.975])
         assert numbers(bootstrap) == pytest.approx([low, high], abs=0.12 * (high - low))
@@ -157,13 +168,17 @@ def results_of(model: str, seed: str = "", reference: float = 1.0, **other: str)
     return "file", Results(header("test50", **about, **other), rows)
 
 
-def test_runs_are_read_when_all_four_have_as_many_seeds() -> None:
+def test_runs_are_read_of_the_seeds_that_all_four_have() -> None:
     files = [results_of(model, seed) for model in MODELS for seed in ("", "-seed2")]
     runs = read_runs(files, "test50", "Beam-1000")
     assert runs is not None
     assert runs.gaps.shape == (2, 3, 2, 2)
     np.testing.assert_allclose(runs.gaps[1, :, 1, 0], [1.0, 2.0, 3.0])
-    assert read_runs(files[1:], "test50", "Beam-1000") is None
+    assert runs.names == ("1234", "2")
+    common = read_runs([*files[1:], results_of(MODELS[2], "-seed3")], "test50", "Beam-1000")
+    assert common is not None
+    assert common.names == ("2",)  # the only one that all four have
+    assert read_runs(files[2:], "test50", "Beam-1000") is None
     assert read_runs([], "test50", "Beam-1000") is None
     batch = [results_of(model, statistics="batch") for model in MODELS[:2]]
     plain = [results_of(model) for model in MODELS[2:]]

@@ -33,7 +33,7 @@ RESULTS = ROOT / "results"
 def test_cells_of_a_random_set(tmp_path: Path) -> None:
     results = random_set("clustered50")
     write_results(tmp_path / "a" / "c.csv.gz", results)
-    complete, partial, efficiency = read_folder(tmp_path)
+    complete, partial, efficiency, _ = read_folder(tmp_path)
     (cell,) = make_cells(complete)
     interval = bootstrap_mean(complete[0].results.gaps)
     assert (partial, efficiency) == ([], {})
@@ -111,7 +111,7 @@ def test_what_cannot_be_used(tmp_path: Path) -> None:
     whole = random_set("grid50")
     write_results(tmp_path / "part.csv", Results(whole.header, whole.rows[:10]))
     write_measurements(tmp_path / "e.csv", [])
-    complete, partial, efficiency = read_folder(tmp_path)
+    complete, partial, efficiency, _ = read_folder(tmp_path)
     assert (complete, efficiency) == ([], {f"{tmp_path.name}/e.csv": []})
     assert [name for name, _ in partial] == [f"{tmp_path.name}/part.csv"]
     write_results(tmp_path / "t1.csv", tsplib_set())
