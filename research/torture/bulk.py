@@ -22,7 +22,7 @@ from research.torture.files import _instance_text, _packed, _text
 KIND = "inputs"
 
 
-def _run_here(job: Any, shards: Iterable[int], workers: int) -> Generator[Any, None, None]:
+def _run_here(job: Any, shards: Iterable[int], workers: int, gpus: Any) -> Generator[Any, None, None]:
     """In place of the local engine: the same work in this process."""
     from georoutenet.bulk.engine import attempt, told
     from georoutenet.bulk.inputs import Rows

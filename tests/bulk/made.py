@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,9 @@ def write_form(form: str, path: Path, ids: list[Any], cities: Cities) -> Path:
 FORMS = ("wide", "large lists", "points", "structs", "long", "csv", "csv.gz", "folder")
 
 
-def run_here(job: Job, shards: Iterable[int], workers: int) -> Generator[Step, None, None]:
+def run_here(
+    job: Job, shards: Iterable[int], workers: int, gpus: Sequence[str] = ()
+) -> Generator[Step, None, None]:
     """In place of the local engine: the same work in this process."""
     rows, solver = Rows(job.input), make_solver(job)
     for shard in shards:

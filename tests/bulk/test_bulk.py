@@ -173,12 +173,17 @@ def test_each_gpu_has_workers(tmp_path: Path, source: Path, monkeypatch: pytest.
     monkeypatch.setattr(settings, "_device", lambda name: "cuda")
     monkeypatch.setattr(local, "available_cores", lambda: 36)
     monkeypatch.setattr(local, "_Worker", Counted)
-    for module in (api, local):
-        monkeypatch.setattr(module, "count_gpus", lambda: 4)
+    monkeypatch.setattr(local, "count_gpus", lambda: 4)
     with pytest.raises(KeyboardInterrupt):
         grn.solve_bulk(source, tmp_path / "out", shard_rows=1)
     assert local.PROCESSES_PER_GPU == 3
     assert started == [(f"cuda:{k % 4}", 3) for k in range(12)]
+    started.clear()
+    with pytest.raises(KeyboardInterrupt):
+        grn.solve_bulk(source, tmp_path / "out", shard_rows=1, device="cuda:2")
+    assert started == [("cuda:2", 12)] * 3
+    with pytest.raises(InputError, match="Ray chooses the GPUs itself; give device='cuda', not 'cuda:2'"):
+        grn.solve_bulk(source, tmp_path / "out", engine="ray", device="cuda:2")
 
 
 # -- options -----------------------------------------------------------------------------------------------

@@ -104,12 +104,13 @@ def test_a_dry_run_on_gpus_counts_each_once(
     monkeypatch.setattr("georoutenet.bulk.settings._device", lambda name: "cuda")
     monkeypatch.setattr("georoutenet.solver.many_gpu.search_many", lambda instances, options: iter(()))
     monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: False)
-    for module in ("api", "estimate"):
-        monkeypatch.setattr(f"georoutenet.bulk.{module}.count_gpus", lambda: 2)
+    monkeypatch.setattr("georoutenet.bulk.local.count_gpus", lambda: 2)
     monkeypatch.setattr("georoutenet.bulk.estimate.time", SimpleNamespace(perf_counter=count().__next__))
     _, printed = run(source, tmp_path / "out", "--dry-run")
     assert "sample   10 instances of 6 to 6 cities" in printed  # not four of them
     assert "with 6 workers, 20.0 instances/s" in printed
+    _, printed = run(source, tmp_path / "out", "--dry-run", "--device", "cuda:1")
+    assert "with 3 workers, 10.0 instances/s" in printed
 
 
 def test_a_dry_run_numbers_rows_without_ids(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Unpack
 from georoutenet.bulk.arrow import INSTALL, pyarrow
 from georoutenet.bulk.engine import Advance, Failed, Step
 from georoutenet.bulk.inputs import find_input
-from georoutenet.bulk.local import PROCESSES_PER_GPU, count_gpus, run_local
+from georoutenet.bulk.local import PROCESSES_PER_GPU, gpus_named, run_local
 from georoutenet.bulk.manifest import Manifest, fingerprint, made_of
 from georoutenet.bulk.settings import bounded_by_time, to_json
 from georoutenet.bulk.shards import FORMATS, Job, Report
@@ -62,6 +62,8 @@ class Plan:
     engine: str
     address: str | None
     repeats: bool
+    gpus: list[str]
+    """Those that local workers share; none where CPUs solve."""
 
 
 @takes_options
@@ -87,7 +89,8 @@ def solve_bulk(
     A row that cannot be solved has an ``error`` in place of a tour.
 
     ``engine`` is ``local`` (processes on this machine) or ``ray`` (``address``: of a cluster; without one,
-    Ray starts on this machine). ``workers`` counts processes, by default one per core, or three per GPU.
+    Ray starts on this machine). ``workers`` counts processes, by default one per core, or three per GPU:
+    all GPUs, or the one that ``device`` names.
     ``report`` is called with the number of instances that are done and that of all.
     """
     plan = make_plan(
@@ -122,6 +125,8 @@ def make_plan(
     if address is not None and engine != "ray":
         raise InputError(f"address is of the engine ray, not of {engine}")
     if engine == "ray":
+        if ":" in options.device:
+            raise InputError(f"Ray chooses the GPUs itself; give device='cuda', not {options.device!r}")
         from georoutenet.bulk.on_ray import import_ray
 
         import_ray()  # where it is missing, nothing shall have been written
@@ -166,15 +171,16 @@ def make_plan(
         "repeats": not timed,
         **({"why not": f"{timed} ends searches by the clock"} if timed else {}),
     }
-    default = PROCESSES_PER_GPU * count_gpus() if content["device"] == "cuda" else available_cores()
+    gpus = gpus_named(options.device) if content["device"] == "cuda" else []
+    default = PROCESSES_PER_GPU * len(gpus) or available_cores()
     workers = options.workers or (default if engine == "local" else 0)
-    return Plan(job, Manifest(job, parts, about), workers, engine, address, not timed)
+    return Plan(job, Manifest(job, parts, about), workers, engine, address, not timed, gpus)
 
 
 def _shard_rows(instances: int, device: str) -> int:
     """Rows of a shard where nothing is said: 1,000, fewer where all workers would not have some, more where
-    there would be more than 10,000 files; at least 20 and at most 100,000. On a GPU, which needs many of one
-    size at a time, 1,000 to 50,000, and no more than leave sixteen shards."""
+    there would be more than 10,000 files; at least 20 and at most 100,000. On a GPU, which needs many at a
+    time, 1,000 to 50,000, and no more than leave sixteen shards."""
     if device == "cuda":
         return max(1_000, min(50_000, -(-instances // 16)))
     few, many = -(-instances // 64), -(-instances // 10_000)
@@ -251,7 +257,7 @@ def run_plan(plan: Plan, report: Callable[[int, int], None] | None = None) -> Bu
 
 def _engine(plan: Plan, missing: list[int]) -> Generator[Step, None, None]:
     if plan.engine == "local":
-        return run_local(plan.job, missing, plan.workers)
+        return run_local(plan.job, missing, plan.workers, plan.gpus)
     from georoutenet.bulk.on_ray import run_ray
 
     return run_ray(plan.job, missing, plan.workers, plan.address)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from georoutenet.bulk.api import Plan
 from georoutenet.bulk.inputs import Rows
-from georoutenet.bulk.local import count_gpus
 from georoutenet.bulk.shards import make_solver
 from georoutenet.solver.api import available_cores
 
@@ -41,7 +40,7 @@ def estimate(plan: Plan) -> Estimate | None:
     job = plan.job
     if not job.shards:
         return None
-    reader, solver = Rows(job.input), make_solver(job)
+    reader, solver = Rows(job.input), make_solver(job, device=plan.gpus[0] if plan.gpus else None)
     places = sorted({k * job.shards // PLACES for k in range(PLACES)})
     each, once = (GPU_ROWS, GPU_ROWS) if solver.on_gpu else (ROWS, 1)
     sizes: list[int] = []
@@ -59,7 +58,7 @@ def estimate(plan: Plan) -> Estimate | None:
             break
     reader.close()
     workers = plan.workers or available_cores()
-    per_second = (max(1, count_gpus()) if solver.on_gpu else workers) * len(sizes) / seconds
+    per_second = (max(1, len(plan.gpus)) if solver.on_gpu else workers) * len(sizes) / seconds
     return Estimate(
         rows=len(sizes),
         errors=errors,

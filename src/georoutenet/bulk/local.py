@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ from georoutenet.solver.api import available_cores
 
 ATTEMPTS = 3
 """Workers that may die over one shard before it is given up."""
-
-
 PROCESSES_PER_GPU = 3
 """One searches while others read and write."""
 
@@ -32,6 +30,11 @@ def count_gpus() -> int:
     import torch
 
     return int(torch.cuda.device_count())
+
+
+def gpus_named(device: str) -> list[str]:
+    """``cuda:1`` names one GPU, ``cuda`` and ``auto`` all of them."""
+    return [device] if ":" in device else [f"cuda:{k}" for k in range(count_gpus())]
 
 
 class _Worker:
@@ -82,17 +85,18 @@ class _Worker:
             self.process.stdin.close()
 
 
-def run_local(job: Job, shards: Iterable[int], workers: int) -> Generator[Step, None, None]:
+def run_local(
+    job: Job, shards: Iterable[int], workers: int, gpus: Sequence[str] = ()
+) -> Generator[Step, None, None]:
     """Solve shards; steps come as they happen. A worker that dies is replaced, its shard done again."""
     left = deque(shards)
     deaths: Counter[int] = Counter()
     messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
     pool: set[_Worker] = set()
-    gpus = count_gpus() if job.options["device"] == "cuda" else 0
     content = job.to_json()
 
     def hire(number: int) -> None:
-        device = f"cuda:{number % gpus}" if gpus else "cpu"
+        device = gpus[number % len(gpus)] if gpus else "cpu"
         threads = max(1, available_cores() // workers) if gpus else 1
         start = json.dumps({"job": content, "device": device, "threads": threads})
         pool.add(_Worker(start, number, messages))
