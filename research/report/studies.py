@@ -23,8 +23,8 @@ Runs of `research/studies`, made by `python -m research.studies`: each changes o
 first row of its table. Mean gaps over seeds, in percent; in parentheses how many points the gap is larger
 (+) or smaller (-) than the first row's with the same seed on the same instances, seed by seed. *Between
 seeds*: half of the 95 % interval of such a difference, its variance between seeds pooled over the rows (t);
-what is less than that says nothing. These runs were compared after the fact, without a list of contrasts
-made before.""".splitlines()
+what is less than that says nothing. Of components and settings test100 with Beam-100 was declared to count
+before any of them ran ([protocol](protocol.md#what-is-measured)); all else is exploration.""".splitlines()
 
 
 class Key(NamedTuple):

@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("list", "run", "unpack", "keep"):
+    for verb in ("list", "run", "unpack", "send", "keep"):
         own = verbs.add_parser(verb)
         own.add_argument(
             "--work", type=Path, default=Path("runs/studies"), help="folder of the runs that travels"
@@ -35,10 +35,11 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--device", default="auto")
     run.add_argument("--reserve", type=float, default=RESERVE, help="of the seconds, for packing")
     unpack.add_argument("folder", type=Path)
+    verbs.choices["send"].add_argument("--to", type=Path, required=True, help="folder that travels")
     verbs.choices["keep"].add_argument("--to", type=Path, default=Path(), help="the checkout")
     options = parser.parse_args(arguments)
     try:
-        {"list": show, "run": work, "unpack": bring, "keep": store}[options.verb](options)
+        {"list": show, "run": work, "unpack": bring, "send": send, "keep": store}[options.verb](options)
     except GeoRouteNetError as error:
         raise SystemExit(f"error: {error}") from None
 
@@ -88,6 +89,17 @@ def bring(options: argparse.Namespace) -> None:
         note = home.read_note(options.work / name)
         print(f"{name}: {'done' if note.get('evaluated') else 'trained' if note else 'not finished'}")
     print(f"{options.work} holds {home.size_of(options.work) / 1e6:.1f} MB")
+
+
+def send(options: argparse.Namespace) -> None:
+    """What another machine needs to go on with unfinished runs, and which ones are done."""
+    names = [run.name for name in options.studies or packaged() for run in read_study(name).runs]
+    parts, left = home.pack(
+        options.work, options.to, home.needed(options.work, names, weights=False), again=True
+    )
+    print(f"{sum(part.stat().st_size for part in parts) / 1e6:.1f} MB in {options.to}")
+    for path in left:
+        print(f"no room for {path}")
 
 
 def store(options: argparse.Namespace) -> None:

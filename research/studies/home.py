@@ -12,10 +12,13 @@ import io
 import json
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import numpy as np
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
@@ -23,6 +26,7 @@ from georoutenet.io.atomic import atomic_write
 PART = 15 << 20
 ALL = 60 << 20
 PARTS = "studies.tar.*"
+SQUEEZED = ".squeezed"
 DONE, FAILED, PACKED = "done.json", "failed.txt", "packed.json"
 RESULTS = "results"
 """In the folder of runs: what was evaluated, a folder for each run."""
@@ -65,23 +69,30 @@ def needed(work: Path, runs: Sequence[str], *, weights: bool) -> list[Path]:
     return [path for path in (*small, *states, *best, *finished) if path.is_file()]
 
 
-def pack(work: Path, home: Path, files: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+def pack(
+    work: Path, home: Path, files: Iterable[Path], *, again: bool = False
+) -> tuple[list[Path], list[Path]]:
     """Pack files of ``work`` into parts in ``home``; which parts, and which files found no room.
 
-    Weights of finished runs that an earlier call packed are not packed again.
+    Weights of finished runs that an earlier call packed are packed ``again`` only if asked for.
     """
-    before = set(_read_list(work / PACKED))
+    before = set() if again else set(_read_list(work / PACKED))
     text, kept, left, total = io.BytesIO(), [], [], 0
     with tarfile.open(fileobj=text, mode="w") as tar:
         for path in files:
-            name, size = path.relative_to(work).as_posix(), path.stat().st_size
+            name = path.relative_to(work).as_posix()
             if name in before:
                 continue
-            if total + size + 2048 > ALL:
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(name)
+            if path.suffix == ".safetensors":
+                entry.name, data = name + SQUEEZED, squeeze(data)
+            entry.size = len(data)
+            if total + entry.size + 2048 > ALL:
                 left.append(path)
                 continue
-            total += size + 2048
-            tar.add(path, arcname=name, filter=_anonymous)
+            total += entry.size + 2048
+            tar.addfile(entry, io.BytesIO(data))
             if path.suffix == ".safetensors" and read_note(path.parent):
                 kept.append(name)
     for old in home.glob(PARTS):
@@ -97,10 +108,18 @@ def pack(work: Path, home: Path, files: Iterable[Path]) -> tuple[list[Path], lis
     return parts, left
 
 
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
-    return entry
+def squeeze(data: bytes) -> bytes:
+    """Float32 numbers in 86 % of their bytes: all first bytes, all second ones, and so on, then zlib."""
+    body = len(data) // 4 * 4
+    planes = np.frombuffer(data[:body], np.uint8).reshape(-1, 4).T
+    return zlib.compress(planes.tobytes() + data[body:], 1)
+
+
+def stretch(squeezed: bytes) -> bytes:
+    """The bytes that `squeeze` was given."""
+    data = zlib.decompress(squeezed)
+    body = len(data) // 4 * 4
+    return np.frombuffer(data[:body], np.uint8).reshape(4, -1).T.tobytes() + data[body:]
 
 
 def _read_list(path: Path) -> list[str]:
@@ -119,20 +138,23 @@ def unpack(home: Path, work: Path, kept: Path) -> list[str]:
         raise InputError(
             f"{home} holds {', '.join(part.name for part in parts)}: a part is missing, or too many"
         )
-    data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
+    packed = io.BytesIO(b"".join(part.read_bytes() for part in parts))
     came: dict[str, None] = {}
     try:
-        with tarfile.open(fileobj=data, mode="r:") as tar:
+        with tarfile.open(fileobj=packed, mode="r:") as tar:
             for entry in tar:
                 path = PurePosixPath(entry.name)
                 if not entry.isfile() or path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
                     raise InputError(f"{home}: {entry.name!r} is no file of a run")
                 content = tar.extractfile(entry)
                 assert content is not None
+                data = content.read()
+                if path.suffix == SQUEEZED:
+                    path, data = path.with_suffix(""), stretch(data)
                 with atomic_write(work / path, "wb") as file:
-                    shutil.copyfileobj(content, file)
+                    file.write(data)
                 came[path.parts[1] if path.parts[0] == RESULTS else path.parts[0]] = None
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, zlib.error, EOFError) as error:
         raise InputError(f"{home} cannot be unpacked: {error}") from None
     for name in came:
         _settle(work, kept, name)

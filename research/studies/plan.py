@@ -9,7 +9,7 @@ sources = "carry/older/src"       train with the package in this folder instead 
 weights = "keep"                  or "drop": weights of finished runs are not brought home (default: keep)
 base = "short-full"               what the tables compare with
 tables = "studies"                where the results belong: results/studies, or "main" for results
-given = "carry/weights/*.safetensors"  evaluation alone, a run for each file
+given = "carry/weights*/*.safetensors"  evaluation alone, a run for each file
 
 [[run]]                           name, and of its own: recipe, set, seeds
 [[evaluate]]                      sets, decoders, and optionally batch, limit, statistics (NAR4TSP alone)

@@ -111,12 +111,19 @@ def test_pieces_on_two_machines_are_one_run(
     assert "tiny-full: not finished" in capsys.readouterr().out
     (left,) = home.checkpoints(tmp_path / "second" / "tiny-full")
     assert left.name == "checkpoint-000000013"
-    run(study, tmp_path / "second", tmp_path / "piece2")
+    second = ["--work", str(tmp_path / "second")]
+    main(["send", str(study), *second, "--to", str(tmp_path / "carry")])
+    third = ["--work", str(tmp_path / "third"), "--kept", str(tmp_path / "none")]
+    main(["unpack", str(tmp_path / "carry"), *third])
+    for file in (tmp_path / "third").rglob("*"):
+        there = tmp_path / "second" / file.relative_to(tmp_path / "third")
+        assert file.is_dir() or file.read_bytes() == there.read_bytes()
+    run(study, tmp_path / "third", tmp_path / "piece2")
     said = capsys.readouterr().err
     assert "resuming at step 13" in said
     assert "tiny: 3 done" in said
     for name in NAMES:
-        whole, pieces = tmp_path / "whole" / name, tmp_path / "second" / name
+        whole, pieces = tmp_path / "whole" / name, tmp_path / "third" / name
         assert_same_weights(whole, pieces)
         numbers = [{**row, "seconds": ""} for row in rows(pieces) if int(row["step"]) != 13]
         kept = [row["step"] for row in numbers]
@@ -237,6 +244,8 @@ def made_up(work: Path, name: str, size: int, *, note: bool) -> Path:
 def test_parts_are_small_and_the_most_needed_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(home, "squeeze", bytes)
+    monkeypatch.setattr(home, "stretch", bytes)
     monkeypatch.setattr(home, "PART", 40_000)
     monkeypatch.setattr(home, "ALL", 150_000)
     work = tmp_path / "work"
@@ -264,9 +273,19 @@ def test_parts_are_small_and_the_most_needed_comes_first(
     assert work / "done" / "best.safetensors" not in home.needed(work, ["done"], weights=False)
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 4096])
+def test_squeezed_bytes_come_back(count: int) -> None:
+    data = torch.randn(count).numpy().tobytes() + b"odd"
+    assert home.stretch(home.squeeze(data)) == data
+    if count > 1000:
+        assert len(home.squeeze(data)) < 0.93 * len(data)
+
+
 def test_fewer_parts_than_before_leave_none_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(home, "squeeze", bytes)
+    monkeypatch.setattr(home, "stretch", bytes)
     monkeypatch.setattr(home, "PART", 20_000)
     work, out = tmp_path / "work", tmp_path / "out"
     folder = made_up(work, "begun", 30_000, note=False)
@@ -278,6 +297,7 @@ def test_fewer_parts_than_before_leave_none_of_the_others(
 
 
 def test_a_missing_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "squeeze", bytes)
     monkeypatch.setattr(home, "PART", 20_000)
     work = tmp_path / "work"
     made_up(work, "begun", 30_000, note=False)
