@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -313,6 +314,23 @@ def test_an_outline_lies_behind_the_cities() -> None:
     assert plain.get_path().contains_points([[0.2, 0.8], [0.8, 0.2]]).tolist() == [True, False]
     with pytest.raises(InputError, match=r"outline must have shape \(m, 2\), got \(3,\)"):
         plot_tour(instance(9), outline=[1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("wrong", ["abc", [["a", "b"]], [[1, 2], [3]], {"a": 1}, np.zeros((3, 2), complex)])
+def test_what_is_no_array_of_numbers_is_an_error_of_ours(wrong: Any) -> None:
+    for options in (
+        {"outline": wrong},
+        {"edge_probabilities": wrong},
+        {"edge_probabilities": (wrong, [0.5])},
+        {"edge_probabilities": ([[0, 1]], wrong)},
+    ):
+        with pytest.raises(InputError, match="must be an array of numbers"):
+            plot_tour(instance(4), **options)
+    for edges in ([[0, 4]], [[0, 1e30]], [[-1, 0]], [[0, float("nan")]]):
+        with pytest.raises(InputError, match=r"edges must be of cities in 0\.\.3"):
+            plot_tour(instance(4), edge_probabilities=(edges, [0.5]))
+    with pytest.raises(InputError, match="a pair of cities and probabilities, got 3"):
+        plot_tour(instance(4), edge_probabilities=([[0, 1]], [0.5], 3))  # type: ignore[arg-type]
 
 
 def test_ways_around_the_earth_leave_the_map() -> None:

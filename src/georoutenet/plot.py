@@ -210,7 +210,7 @@ def _mark(ax: Axes, place: NDArray[np.float64], look: str, size: float) -> None:
 
 
 def _draw_outline(ax: Axes, instance: Instance, outline: ArrayLike) -> None:
-    line = np.asarray(outline, dtype=np.float64)
+    line = _numbers(outline, "outline")
     if line.ndim != 2 or line.shape[1] != 2:
         raise InputError(f"outline must have shape (m, 2), got {line.shape}")
     if instance.rule is DistanceRule.GREAT_CIRCLE:
@@ -278,6 +278,16 @@ def _draw_scale(ax: Axes, points: NDArray[np.float64]) -> None:
     ax.text(begin + length / 2, height + 0.012, f"{length:,g} km", ha="center", va="bottom", **words)
 
 
+def _numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"got {given.dtype}")
+        return given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} must be an array of numbers: {error}") from None
+
+
 def _draw_probabilities(
     ax: Axes, points: NDArray[np.float64], values: ArrayLike | tuple[ArrayLike, ArrayLike], turn: float
 ) -> None:
@@ -307,8 +317,12 @@ def _likely_edges(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Edges ``i < j`` and the largest of their probabilities, where it is at least 2 %."""
     if isinstance(values, tuple):
-        cities, probabilities = np.asarray(values[0]), np.asarray(values[1], dtype=np.float64)
+        if len(values) != 2:
+            raise InputError(f"edges are a pair of cities and probabilities, got {len(values)} things")
+        cities, probabilities = (_numbers(each, "edge_probabilities") for each in values)
         strength = probabilities.ravel()
+        if not ((cities >= 0) & (cities < n)).all():
+            raise InputError(f"edges must be of cities in 0..{n - 1}, got {cities.min():g}..{cities.max():g}")
         if probabilities.ndim == 1 and cities.shape == (len(probabilities), 2):
             i, j = cities.astype(np.int64).T
         elif cities.shape == probabilities.shape and cities.ndim == 2 and len(cities) == n:
@@ -318,10 +332,8 @@ def _likely_edges(
                 f"neighbors {cities.shape} and probabilities {probabilities.shape} must both be ({n}, K), "
                 "or edges (m, 2) and probabilities (m,)"
             )
-        if len(j) and not (cities.min() >= 0 and cities.max() < n):
-            raise InputError(f"edges must be of cities in 0..{n - 1}, got {cities.min()}..{cities.max()}")
     else:
-        matrix = np.asarray(values, dtype=np.float64)
+        matrix = _numbers(values, "edge_probabilities")
         if matrix.shape != (n, n):
             raise InputError(f"edge_probabilities must have shape ({n}, {n}), got {matrix.shape}")
         i, j = (index.ravel() for index in np.indices((n, n)))

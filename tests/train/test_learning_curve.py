@@ -99,3 +99,16 @@ def test_clear_errors(tmp_path: Path) -> None:
         read_curve(write(tmp_path / "word.csv", ["10,100,1,five,"]))
     with pytest.raises(InputError, match="not by 'hours'"):
         plot_curves([], by="hours")
+
+
+def test_lengths_beyond_all_use_and_names_that_are_formulas(tmp_path: Path) -> None:
+    run = tmp_path / "$x_{$"
+    run.mkdir()
+    write(run / "metrics.csv", ["10,100,1,1e308,-1e308", "20,1e308,inf,nan,4.5"])
+    for by in ("instances", "seconds", "step"):
+        output = tmp_path / f"{by}.png"
+        result = CliRunner().invoke(
+            app, ["curve", str(run), "--by", by, "--training", "--output", str(output)]
+        )
+        assert result.exit_code == 0, result.output
+        assert output.exists()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from georoutenet.errors import InputError
 from georoutenet.io.unpack import read_file, reading
+from georoutenet.problem.instance import WIDEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,27 +82,27 @@ def plot_curves(
         raise InputError(f"curves are drawn by {', '.join(AXES)}, not by {by!r}")
     from matplotlib.figure import Figure
 
-    from georoutenet.plot import COLORS, GRAY, MARKERS, tidy
+    from georoutenet.plot import COLORS, GRAY, MARKERS, drawn, tidy
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     ax = figure.subplots()
     shown = list(lines)
     for number, curve in enumerate(curves):
-        color = COLORS[number % len(COLORS)]
+        color, name = COLORS[number % len(COLORS)], drawn(curve.name)
         x = [value / UNITS[by] for value in curve.at[by]]
         known = [(a, b) for a, b in zip(x, curve.validation, strict=True) if not math.isnan(b)]
         if training or not known:
             words = "its batches" if known else "its batches, not validated yet"
-            ax.plot(x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{curve.name}: {words}")
+            ax.plot(x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{name}: {words}")
             # The beginning is far above the rest: what counts is the later three quarters.
             shown += curve.training[len(curve.training) // 4 :]
         if known:
             look: dict[str, Any] = {"color": color, "marker": MARKERS[number % len(MARKERS)]}
-            ax.plot([a for a, _ in known], [b for _, b in known], label=f"{curve.name}: validation", **look)
+            ax.plot([a for a, _ in known], [b for _, b in known], label=f"{name}: validation", **look)
             shown += [b for _, b in known]
     for line in lines:
         ax.axhline(line, color=GRAY, linestyle="--", linewidth=1.2, label=f"{line:g}")
-    finite = [value for value in shown if math.isfinite(value)]
+    finite = [value for value in shown if abs(value) < WIDEST]
     if not finite:
         raise InputError("there is nothing to draw: no run has a length yet")
     room = 0.05 * (max(finite) - min(finite)) or 0.01
