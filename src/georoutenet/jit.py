@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
 from georoutenet.unbroken import unbroken
@@ -172,7 +172,7 @@ class DiskCache:
 
     @property
     def cache_path(self) -> str | None:
-        with suppress(RuntimeError):  # no home folder
+        with suppress(InputError):  # no home folder
             return str(compiled_folder())
         return None
 

@@ -14,6 +14,9 @@ from georoutenet.errors import InputError
 from georoutenet.io import atomic
 from georoutenet.io.atomic import atomic_write, sweep
 from georoutenet.io.cache import cache_folder
+from georoutenet.io.datasets import dataset
+from georoutenet.io.tsplib import load_tsplib
+from georoutenet.policy.versions import report
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -161,3 +164,26 @@ def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "georoutenet"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers: what can do without goes on, the rest says what to set."""
+    for name in ("GEOROUTENET_CACHE", "XDG_CACHE_HOME", "GEOROUTENET_TSPLIB", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def homeless(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    with pytest.raises(InputError, match="no home folder for a cache: set GEOROUTENET_CACHE"):
+        cache_folder()
+    with pytest.raises(InputError, match=r"TSPLIB is not here: .* or set GEOROUTENET_TSPLIB"):
+        load_tsplib("berlin52")
+    assert dataset("test500").coordinates.shape == (128, 500, 2)
+    with pytest.raises(InputError, match="set GEOROUTENET_CACHE"):
+        dataset("test500").make()
+    assert any("not kept: there is no home folder" in line for line in report())
+    monkeypatch.setenv("GEOROUTENET_CACHE", "~nobody-of-that-name/x")
+    with pytest.raises(InputError, match="set GEOROUTENET_CACHE"):
+        cache_folder()

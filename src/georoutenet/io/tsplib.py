@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from georoutenet.errors import InputError
@@ -92,12 +93,14 @@ def tsplib_folder() -> Path | None:
     """The folder of TSPLIB files: ``$GEOROUTENET_TSPLIB``, else ``tsplib`` in the user cache, else None."""
     named = os.environ.get("GEOROUTENET_TSPLIB")
     if named:
-        folder = Path(named).expanduser()
+        folder = Path(os.path.expanduser(named))
         if not folder.is_dir():
             raise InputError(f"GEOROUTENET_TSPLIB names {named!r}, which is not a folder")
         return folder
-    folder = cache_folder() / "tsplib"
-    return folder if folder.is_dir() else None
+    with suppress(InputError):  # no home folder
+        folder = cache_folder() / "tsplib"
+        return folder if folder.is_dir() else None
+    return None
 
 
 def load_tsplib(name: str) -> Instance:

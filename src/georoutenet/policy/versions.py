@@ -10,6 +10,7 @@ from importlib import import_module, metadata
 
 import torch
 
+from georoutenet.errors import InputError
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.jit import compiled_folder
 from georoutenet.kernels.choose import Case, describe, has_adam
@@ -63,7 +64,10 @@ def _gpu(device: torch.device) -> str:
 
 
 def _code() -> str:
-    folder = compiled_folder()
+    try:
+        folder = compiled_folder()
+    except InputError as error:
+        return f"not kept: {error}"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     return f"{len(sizes)} files of Numba, {sum(sizes) / 1e6:.1f} MB, in {folder}"
 
