@@ -77,6 +77,22 @@ def test_paths_and_fixed_ends_go_size_by_size(gpu: list[tuple[int, ...]]) -> Non
     assert sorted(gpu) == [(1, 5), (1, 9), (1, 70), (2, 12)]
 
 
+@pytest.mark.parametrize("first", ["curve", "greedy-edge", "network"])
+@pytest.mark.parametrize("rule", [DistanceRule.EUCLIDEAN, DistanceRule.EUC_2D])
+def test_ends_by_name(gpu: list[tuple[int, ...]], first: str, rule: DistanceRule) -> None:
+    columns = {"id": tuple("abcdefghi")}
+    problems = [
+        Instance(RANDOM.random((9, 2)) * 99, rule=rule, columns=columns, id_column="id") for _ in range(2)
+    ]
+    found = grn.solve_many(
+        problems, device="cuda", first=first, start="d", end="b", closed=False, stop=MaxIterations(4)
+    )
+    check(problems, found, closed=False)
+    assert [(int(result.tour[0]), int(result.tour[-1])) for result in found] == [(3, 1)] * 2
+    assert gpu == [(2, 9)]
+    assert [result.iterations for result in found] == [4, 4]
+
+
 def test_what_is_left_to_the_cpu(gpu: list[tuple[int, ...]]) -> None:
     problems = [*instances(), Instance(matrix=np.ones((6, 6)) - np.eye(6))]
     assert len(grn.solve_many(problems, stop=MaxIterations(2))) == len(problems)

@@ -233,7 +233,8 @@ class GpuBatch:
 
     def _by_group(self, points: Tensor, seconds: float) -> Tensor:
         """As ``solve_many`` makes them: under other distance rules, or with a network on another device."""
-        options = self.options
+        ends = self.cycle.ends  # by position: ids stayed behind
+        options = replace(self.options, start=ends.start, end=ends.end)
         if math.isfinite(seconds):
             options = replace(options, stop=None, max_seconds=max(0.0, seconds / len(points)))
         group = Group([Instance(cities, rule=self.rule) for cities in points.cpu().numpy()], options, now())
