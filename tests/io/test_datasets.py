@@ -10,7 +10,7 @@ from georoutenet.io import datasets
 from georoutenet.io.datasets import DATASETS, SHIFT, Dataset, Role, dataset, digest, parse_sets
 from georoutenet.problem.generate import uniform
 
-VALIDATION = ["val50", "valstructure200", "valstructure500", "valstructure1000"]
+VALIDATION = ["val50", *(f"{name}{n}" for name in ("valstructure", "val") for n in (200, 500, 1000))]
 RANDOM = [name for name, each in DATASETS.items() if each.is_random]
 
 

@@ -167,6 +167,7 @@ _SEEDS = {
     "ring": 3_141_640_000,
     "structure": 3_141_650_000,
     "valstructure": 4_321_000,
+    "val": 432_200_000,
 }
 
 
@@ -220,17 +221,20 @@ def _table() -> dict[str, Dataset]:
                     sha256=_SHA256[f"{shape}{n}"],
                 )
             )
-    for name, role, counts in [
-        ("structure", Role.HELD_OUT, {100: 500, 200: 250, 500: 32, 1000: 32}),
-        ("valstructure", Role.VALIDATION, {200: 100, 500: 32, 1000: 16}),
+    selection = {200: 100, 500: 32, 1000: 16}
+    of_structure = "Lattices, repeated patterns, strings, mixtures of densities, and two of them in one"
+    for name, role, generator, counts, words in [
+        ("structure", Role.HELD_OUT, "structure", {100: 500, 200: 250, 500: 32, 1000: 32}, of_structure),
+        ("valstructure", Role.VALIDATION, "structure", selection, of_structure),
+        ("val", Role.VALIDATION, "uniform", selection, "Uniform, for selection at larger sizes"),
     ]:
         for n, count in counts.items():
             sets.append(
                 Dataset(
                     f"{name}{n}",
                     role,
-                    "Lattices, repeated patterns, strings, mixtures of densities, and two of them in one",
-                    generator="structure",
+                    words,
+                    generator=generator,
                     count=count,
                     n=n,
                     seed=_SEEDS[name] + n,
@@ -273,6 +277,9 @@ _SHA256 = {
     "structure1000": "473c1c1c53c038a3a91125115d2bc597cd286ae0ff1fa9dbcf3c95738fab46ce",
     "valstructure200": "849b40996e1ed631fab266a8d4ba93deced84d9ece4d6317a0000116cfc3099f",
     "valstructure500": "2e6554cfa0e46bf868a8b30c318f11e9d81d1c8e6aa95cdebcc1cd00b28834c5",
+    "val200": "689e274af8ac9bad96d30d965ff3e257b18307e2510d5e86bbe3477784acd754",
+    "val500": "f71c9e5617b5dc68ed20bb5dd2cfb9c4e1f7b6206a8ffcf1081df0f3f492945d",
+    "val1000": "9a59b662f849950066ec9b6b3b2653002daa7516e3f5c56b212b7b03d93a613b",
     "valstructure1000": "9b524d4f161f06828978acf39929d252ac3b480f995bdccd7414c103f2e04010",
 }
 

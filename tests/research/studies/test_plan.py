@@ -77,6 +77,8 @@ def test_all_of_georoutenet_train_in_kernels() -> None:
     checked = 0
     for name in packaged():
         for run in read_study(name).runs:
+            if run.given is not None:
+                continue
             recipe = run.recipe()
             if recipe.policy.encoder == "nar4tsp":
                 assert read_study(name).sources
@@ -90,7 +92,7 @@ def test_all_of_georoutenet_train_in_kernels() -> None:
             assert all(need.is_met(case) for need in needs), run.name
             assert "GPU" in unmet("cuda hopper", case)
             checked += 1
-    assert checked == 18 + 14 + 2 + 2 + 1 + 2
+    assert checked == 18 + 14 + 2 + 2 + 1 + 2 + 5 + 1
 
 
 @pytest.mark.parametrize("study", ["seed3-nar4tsp", "seed3-georoutenet"])
@@ -158,3 +160,21 @@ def test_a_study_that_is_not_there() -> None:
 def test_text_that_toml_would_read_otherwise_is_refused() -> None:
     with pytest.raises(InputError, match="without quotes"):
         as_toml({"name": 'a"b'})
+
+
+def test_structure_and_size_are_added_one_after_the_other() -> None:
+    study = read_study("structure")
+    before, alone, both, floor, best_of, packaged = study.runs
+    assert packaged.name == study.base == "georoutenet"
+    mixes = [run.recipe().batches() for run in (before, alone, both)]
+    assert mixes[0] == read_recipe("georoutenet").batches()
+    assert [any(kind.distribution == "structure" for kind in mix) for mix in mixes] == [False, True, True]
+    assert [max(kind.n for kind in mix) for mix in mixes] == [500, 500, 1000]
+    assert [kind for kind in mixes[1] if kind.n < 500] == [kind for kind in mixes[2] if kind.n < 500]
+    for run in (before, alone):
+        assert [each.split(":")[0] for each in differences(run, both)] == ["mix"]
+    assert [each.split(":")[0] for each in differences(floor, both)] == ["entropy_floor"]
+    assert [each.split(":")[0] for each in differences(best_of, both)] == ["baseline", "best_of"]
+    (whole,) = read_study("structure-whole").runs
+    assert whole.recipe().batches() == mixes[2]
+    assert whole.recipe().seed not in {run.recipe().seed for run in study.runs[:5]}
