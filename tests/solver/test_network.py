@@ -67,6 +67,16 @@ def test_marginals_support_the_tour_more_than_the_next_city_does() -> None:
     assert supported > 0.7 > 0.6 > next_alone
 
 
+def test_marginals_are_drawn_where_the_policy_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, instance = load_policy("georoutenet-50"), random_instance(12)
+    here = neural.edge_marginals(instance, policy, "cpu")
+    monkeypatch.setattr(
+        neural, "choose_device", lambda name: torch.device("cuda:0")
+    )  # as where there is a GPU
+    there = neural.edge_marginals(instance, policy, "auto")
+    np.testing.assert_array_equal(there.edges, here.edges)
+
+
 def test_marginals_of_a_path_are_of_paths() -> None:
     instance, ends = (
         Instance(np.random.default_rng(4).random((12, 2))),

@@ -299,12 +299,12 @@ def edge_marginals(
     n = instance.n
     if n < 2:
         return EdgeMarginals(np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.ones(n))
-    place = str(choose_device(device))
+    policy = load(weights, str(choose_device(device))) if isinstance(weights, (str, Path)) else weights
+    place = str(policy.device)
     usual = choose_decoding(n, SolveOptions(decoder="sample"), place)
     views = max(1, min(MOST_VIEWS_DRAWN, int(seconds / seconds_per_view(n, usual))))
     decoding = replace(usual, width=DRAWN * views, views=views)
     check_memory(n, decoding, place)
-    policy = load(weights, place) if isinstance(weights, (str, Path)) else weights
     ends = ends if ends is not None and ends.is_path else Ends(n)  # a round trip may begin anywhere
     starts = list[NDArray[np.float64]]()
 

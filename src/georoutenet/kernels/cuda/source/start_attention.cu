@@ -1,4 +1,5 @@
-// The start state's attention over an instance's nodes, forward and backward; 8 heads of 16 features.
+// The start state's attention over an instance's nodes, forward and backward; 8 heads of 16 features. One long file: both
+// directions share layouts and crews.
 //
 // A block of 8 warps takes two instances. At the linear maps a warp is a head: it reads its 16 rows of a matrix once for
 // both instances. Two layouts of vectors alternate there: by features, lane l has 4 l ... 4 l + 3 of both; by rows, lane
