@@ -1,5 +1,6 @@
-"""The errors a user can cause, and a check that raises them. The command line prints no traceback."""
+"""The errors a user can cause, and checks that raise them. The command line prints no traceback."""
 
+import os
 from typing import Any
 
 
@@ -30,3 +31,14 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
         limit = "" if most is None else f" and at most {most:,}"
         raise InputError(f"{name} must be a whole number of at least {least}{limit}, got {value!r}")
     return int(value)
+
+
+def path_name(value: Any) -> str:
+    """A path as text; what is neither text nor a path is an ``InputError``."""
+    try:
+        name = os.fspath(value)
+    except TypeError:
+        name = None
+    if not isinstance(name, str):
+        raise InputError(f"a file's name is needed, text or a Path, got {type(value).__name__}")
+    return name

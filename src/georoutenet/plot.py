@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, path_name
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.names import visible
 from georoutenet.problem.globe import cut_at_border, project
@@ -133,7 +133,7 @@ def save(figure: Figure, path: PathLike) -> None:
 
 
 def _extension(path: PathLike) -> str:
-    extension = os.path.splitext(os.fspath(path))[1].lower()
+    extension = os.path.splitext(path_name(path))[1].lower()
     if extension not in FORMATS:
         raise InputError(f"{path}: unknown picture format {extension!r}; allowed: {', '.join(FORMATS)}")
     return extension

@@ -18,7 +18,7 @@ from georoutenet.bulk.local import PROCESSES_PER_GPU, gpus_named, run_local
 from georoutenet.bulk.manifest import Manifest, fingerprint, made_of
 from georoutenet.bulk.settings import bounded_by_time, to_json
 from georoutenet.bulk.shards import FORMATS, Job, Report
-from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError, whole
+from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError, path_name, whole
 from georoutenet.io.atomic import sweep
 from georoutenet.io.folder_lock import FolderLock
 from georoutenet.solver.api import available_cores
@@ -135,7 +135,7 @@ def make_plan(
             raise InputError(f"a city is named by its position in a bulk run, got {city!r}")
     format = _format(format)
     content = to_json(options)
-    given, folder = Path(input).resolve(), Path(out).resolve()
+    given, folder = Path(path_name(input)).resolve(), Path(path_name(out)).resolve()
     if given.is_dir() and (folder == given or given in folder.parents):
         raise InputError(f"{out}: shards go into a folder outside of the input {input}")
     if folder.exists() and not folder.is_dir():

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from georoutenet.errors import InputError, whole
+from georoutenet.errors import InputError, path_name, whole
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.distances import matrix_instance, parse_matrix_json, parse_matrix_table
 from georoutenet.io.export import format_csv, format_geojson, format_gpx, visits
@@ -114,7 +114,7 @@ def read_instance(
     At most ``max_bytes`` are read, counted after unpacking: what a small gzip file unpacks to must not fill
     the memory. A ``.npy`` file of distances is bounded by the largest matrix instead.
     """
-    path, max_bytes = os.fspath(path), whole("max_bytes", max_bytes)
+    path, max_bytes = path_name(path), whole("max_bytes", max_bytes)
     if path == "-":
         data = _read_bytes(path, max_bytes)
         source, name, extension = _STANDARD_INPUT, "instance", _looks_like(data, matrix)
@@ -179,7 +179,7 @@ def read_tour(path: PathLike, n: int, *, max_bytes: int = MAX_BYTES) -> Tour:
     ``tour``; both count from 0. Each may end in ``.gz``. ``max_bytes`` as in
     ``read_instance``.
     """
-    path, max_bytes = os.fspath(path), whole("max_bytes", max_bytes)
+    path, max_bytes = path_name(path), whole("max_bytes", max_bytes)
     _, extension = _extension(path, TOUR_EXTENSIONS, "a tour")
     data = _read_bytes(path, max_bytes)
     cities: Any
@@ -240,7 +240,7 @@ def write_tour(path: PathLike, tour: ArrayLike, instance: Instance, *, closed: b
     at all.
     """
     needs_instance(instance)
-    path = os.fspath(path)
+    path = path_name(path)
     _, extension = _extension(path, WRITTEN_TOUR_EXTENSIONS, "a tour", gzipped=False)
     text = format_route(tour, instance, extension, closed=closed)
     with atomic_write(path) as file:
@@ -280,7 +280,7 @@ def write_instance(path: PathLike, instance: Instance, *, scale: float | None = 
     ``read_instance(path, matrix=True)`` reads it.
     """
     needs_instance(instance)
-    path = os.fspath(path)
+    path = path_name(path)
     _, extension = _extension(path, (".tsp", ".csv"), "cities to write", gzipped=False)
     if extension == ".tsp":
         text = format_tsp(instance, scale=scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, path_name
 
 PACKAGED = Path(__file__).parent.parent / "weights"
 
@@ -18,15 +18,13 @@ def packaged_weights() -> dict[str, Path]:
 
 def find_weights(name_or_path: str | Path) -> Path:
     """The file of packaged weights of that name, or the path itself."""
-    packaged = packaged_weights()
-    if str(name_or_path) in packaged:
-        return packaged[str(name_or_path)]
+    packaged, name = packaged_weights(), path_name(name_or_path)
+    if name in packaged:
+        return packaged[name]
     if not os.path.isfile(name_or_path):
         names = ", ".join(packaged) or "none"
         folder = Path(name_or_path).parent
         beside = sorted(path.name for path in folder.glob("*.safetensors")) if folder.is_dir() else []
         hint = f"; in that folder: {', '.join(beside[:5])}" if beside else ""
-        raise InputError(
-            f"no weights {str(name_or_path)!r}: neither a file nor packaged (packaged: {names}){hint}"
-        )
+        raise InputError(f"no weights {name!r}: neither a file nor packaged (packaged: {names}){hint}")
     return Path(name_or_path)

@@ -105,7 +105,10 @@ def gap(length: ArrayLike, reference: ArrayLike) -> Any:
 
     A reference of zero (all cities in one place) gives 0 for length zero and infinity otherwise.
     """
-    length, reference = np.asarray(length, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    try:
+        length, reference = np.asarray(length, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"gap takes lengths: {error}") from None
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = 100.0 * (length - reference) / reference
     percent = np.where((length == reference), 0.0, percent)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, path_name
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.export import visits
 from georoutenet.io.files import write_tour
@@ -148,7 +148,7 @@ class Result:
 
     def save(self, path: PathLike) -> None:
         """Write the tour as ``.tour``, ``.csv``, ``.geojson``, ``.gpx`` or ``.json`` (all that is known)."""
-        if os.fspath(path).lower().endswith(".json"):
+        if path_name(path).lower().endswith(".json"):
             with atomic_write(path) as file:
                 file.write(json.dumps({**self.to_dict(), "visits": self.visits()}) + "\n")
         else:
