@@ -70,6 +70,8 @@ def test_a_run_over_candidates(tmp_path: Path) -> None:
     assert coords.shape[1] == 30
     assert mean_length(kept, coords, sparse=4) == pytest.approx(outcome.best, rel=1e-6)
     assert mean_length(kept, coords) != pytest.approx(outcome.best, rel=1e-6)
+    views = {word: mean_length(kept, coords, f"sample-9-views-3{word}") for word in ("", "-candidates-4")}
+    assert mean_length(kept, coords, "sample-9-views-3", sparse=4) == views["-candidates-4"] != views[""]
 
 
 def test_kept_weights_have_the_validated_length(tmp_path: Path) -> None:

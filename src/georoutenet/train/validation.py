@@ -59,12 +59,14 @@ def mean_length(
     batch: int = 500,
     sparse: int = 0,
 ) -> float:
-    """Mean length of the decoder's tours of ``coords (N, n, 2)``, network in float32, lengths in float64; of
-    greedy ones, where ``sparse`` is given, over so many candidates as in training.
+    """Mean length of the decoder's tours of ``coords (N, n, 2)``, network in float32, lengths in float64.
+
+    Where ``sparse`` is given, over so many candidates: greedy tours as in training, others as by `Decoding`.
 
     NAR4TSP's norms are frozen first, at the statistics of uniform instances of the same size.
     """
     decoding = decoder if isinstance(decoder, Decoding) else Decoding.parse(decoder)
+    candidates = decoding.candidates or sparse or None
     was_training, compute_dtype = policy.training, policy.compute_dtype
     policy.eval()
     policy.compute_dtype = torch.bfloat16 if decoding.precision == "bfloat16" else None
@@ -77,8 +79,8 @@ def mean_length(
                 total += _greedy_lengths(policy, part, sparse).sum()
                 continue
             found = decode_views(
-                partial(policy, candidates=decoding.candidates), part, decoding, device=policy.device,
-                batch=max(1, PAIRS_AT_A_TIME // (part.shape[1] * (decoding.candidates or part.shape[1]))),
+                partial(policy, candidates=candidates), part, decoding, device=policy.device,
+                batch=max(1, PAIRS_AT_A_TIME // (part.shape[1] * (candidates or part.shape[1]))),
             )  # fmt: skip
             assert found.lengths is not None
             total += found.lengths[:, 0].sum()
