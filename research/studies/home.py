@@ -1,9 +1,9 @@
 """Runs packed into few files of limited size, and unpacked where they are kept.
 
-A machine that is lent for some minutes gives back a handful of files, none larger than 16 MiB, and 64 MiB
-in all; what it is sent next time is limited as well. So the newest checkpoints of unfinished runs are packed,
-and weights, metrics and results of finished ones, the most needed first. Unpacked, runs that are done move
-out of the folder that travels, and leave a note there.
+Runs may train on one machine and be kept on another, and what goes from one to the other is a handful of
+files of limited size. So the newest checkpoints of unfinished runs are packed, and weights, metrics and
+results of finished ones, the most needed first. Unpacked, runs that are done move out of the folder that
+travels, and leave a note there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 
-PART = 15 << 20
-ALL = 60 << 20
+PART, ALL = 15 << 20, 60 << 20
+"""Bytes of a file, and of all of them, at most."""
 PARTS = "studies.tar.*"
 SQUEEZED = ".squeezed"
 DONE, FAILED, PACKED = "done.json", "failed.txt", "packed.json"
