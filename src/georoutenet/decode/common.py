@@ -153,3 +153,9 @@ def _cities(city: City, name: str, batch: int, n: int, device: torch.device) -> 
     if bool(((given < 0) | (given >= n)).any()):
         raise InputError(f"{name} must be a city from 0 to {n - 1}, got {city!r}")
     return given.to(device, torch.int64).reshape(-1).expand(batch).contiguous()
+
+
+def rolled(tours: Tensor, city: Tensor | int) -> Tensor:
+    """Closed tours ``(B, n)`` begun at ``city``, or at this city ``(B,)`` of each."""
+    begin = (tours == (city[:, None] if isinstance(city, Tensor) else city)).int().argmax(dim=1, keepdim=True)
+    return tours.gather(1, (begin + torch.arange(tours.shape[1], device=tours.device)) % tours.shape[1])

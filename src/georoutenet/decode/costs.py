@@ -14,7 +14,7 @@ from georoutenet.errors import InputError
 from georoutenet.problem.instance import DistanceRule, Instance
 
 RULES = {DistanceRule.EUCLIDEAN: 0, DistanceRule.EUC_2D: 1, DistanceRule.CEIL_2D: 2}
-"""What is measured by tensors, on any device, and the kernels' code for it."""
+"""What is measured by tensors, on any device, and by kernels: their code for it."""
 
 
 def tour_costs(coordinates: Tensor, tours: Tensor, *, closed: bool = True) -> Tensor:

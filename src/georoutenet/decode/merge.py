@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from georoutenet.decode.common import City
+from georoutenet.decode.common import City, rolled
 from georoutenet.decode.costs import Costs
 from georoutenet.decode.cpu.threads import in_ranges
 
@@ -122,7 +122,7 @@ def _opened(cycles: Tensor, n: int, start: City, end: City) -> Tensor:
     first, last = (_fixed(city, cycles) for city in (start, end))
     begins, ends = first >= 0, last >= 0
     anchor = torch.full_like(first, n) if is_path else torch.where(begins, first, last.clamp(min=0))
-    tours = _rolled(cycles, anchor)
+    tours = rolled(cycles, anchor)
     ahead, behind = tours[:, 1], tours[:, -1]
     is_backward = torch.where(ends & (begins | is_path), behind != last, ahead > behind)
     if is_path:
@@ -137,10 +137,3 @@ def _opened(cycles: Tensor, n: int, start: City, end: City) -> Tensor:
 def _fixed(city: City, like: Tensor) -> Tensor:
     """A fixed city for each instance, -1 where there is none."""
     return torch.as_tensor(-1 if city is None else city, device=like.device).reshape(-1).expand(len(like))
-
-
-def _rolled(cycles: Tensor, city: Tensor) -> Tensor:
-    """Cycles begun at this city of each."""
-    begin = (cycles == city[:, None]).int().argmax(dim=1, keepdim=True)
-    size = cycles.shape[1]
-    return cycles.gather(1, (begin + torch.arange(size, device=cycles.device)) % size)

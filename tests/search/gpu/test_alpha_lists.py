@@ -9,9 +9,10 @@ import pytest
 import torch
 from emulated import emulate
 
+from georoutenet.decode.costs import RULES
 from georoutenet.problem.instance import DistanceRule
 from georoutenet.search.gpu import engine
-from georoutenet.search.gpu.cycle import RULES, Cycle
+from georoutenet.search.gpu.cycle import Cycle
 from georoutenet.search.gpu.engine import alpha_lists, neighbor_lists
 from georoutenet.search.path import Ends
 from tests.search.gpu.odd import KINDS, odd

@@ -14,12 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from georoutenet.decode.common import rolled
 from georoutenet.problem.instance import DistanceRule, fill_square
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import BITS
-
-RULES = {DistanceRule.EUCLIDEAN: 0, DistanceRule.EUC_2D: 1, DistanceRule.CEIL_2D: 2}
-"""What the kernels can measure, and their code for it."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +104,6 @@ class Cycle:
         elif end is not None:
             tours = rolled(tours, end).roll(-1, dims=1)
         return tours
-
-
-def rolled(tours: Tensor, city: int) -> Tensor:
-    """Closed tours begun at ``city``."""
-    begin = (tours == city).int().argmax(dim=1, keepdim=True)
-    return tours.gather(1, (begin + torch.arange(tours.shape[1], device=tours.device)) % tours.shape[1])
 
 
 def padded(instances: Sequence[NDArray[np.float64]]) -> tuple[Tensor, Tensor]:

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from georoutenet.decode.costs import RULES
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.kernels.cuda.compile import Kernel, compile_all
 from georoutenet.problem.instance import DistanceRule
-from georoutenet.search.gpu.cycle import RULES, Cycle, begun_at_zero, tour_lengths
+from georoutenet.search.gpu.cycle import Cycle, begun_at_zero, tour_lengths
 from georoutenet.search.path import Ends
 
 NEAR = 8  # neighbors in a list
@@ -97,8 +98,10 @@ def compiles(device: torch.device, kernel: Kernel) -> bool:
 
 def why_not(n: int, rule: DistanceRule, ends: Ends) -> str:
     """Why instances cannot be searched on a GPU, empty if they can."""
-    if not FEWEST <= Cycle(ends).count <= CITIES:
-        return f"the GPU searches {FEWEST} to {CITIES:,} cities, got {n:,}"
+    count = Cycle(ends).count
+    if not FEWEST <= count <= CITIES:
+        path = " and the free end of a path" if count > n else ""
+        return f"the GPU searches {FEWEST} to {CITIES:,} cities, got {n:,}{path}"
     if rule not in RULES:
         return f"the GPU measures by {', '.join(RULES)}, got {rule}"
     return ""
