@@ -140,6 +140,11 @@ class AnyOf:
         return Budget(min(b.seconds for b in budgets), min(b.iterations for b in budgets))
 
 
+def seconds_left(stop: Stop | None, elapsed: float) -> float:
+    """What a criterion that knows the time alone leaves of it; all time where there is none."""
+    return math.inf if stop is None else stop.budget(Progress(elapsed, 0, 0, math.inf)).seconds
+
+
 def are_gaps(stop: Stop) -> bool:
     """Whether it is a gap, or several, and nothing else."""
     return all(map(are_gaps, stop.criteria)) if isinstance(stop, AnyOf) else isinstance(stop, Gap)

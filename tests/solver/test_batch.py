@@ -50,6 +50,13 @@ def check(
         assert options.get("end") in (None, tour[-1])
 
 
+def test_what_is_not_searched_compiles_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "load_compiled", lambda *_: pytest.fail("the search is compiled"))
+    points = odd("uniform", 3, 9)
+    for first in ("curve", "greedy-edge"):
+        check(points, *grn.solve_batch(points, improve=False, first=first, device="cpu"), {})
+
+
 @pytest.mark.parametrize("options", VARIANTS)
 @pytest.mark.parametrize(
     ("kind", "n"), [("uniform", 5), ("duplicates", 9), ("lattice", 24), ("collinear", 12)]

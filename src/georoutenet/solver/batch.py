@@ -39,7 +39,7 @@ from georoutenet.solver.stages import (
     load_compiled,
     that_ends,
 )
-from georoutenet.stop import AnyOf, MaxTime, Progress, Stop
+from georoutenet.stop import AnyOf, MaxTime, Progress, Stop, seconds_left
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,13 +160,6 @@ class _Batch:
             return False
         import torch
 
-        done, total = 0, 0.0
-
-        def report(more: int, lengths: float) -> None:
-            nonlocal done, total
-            done, total = done + more, total + lengths
-            self._report_mean(done, total / done)
-
         on_gpus = batch_gpu.GpuBatches(
             self.given.detach().double() if _is_tensor(self.given) else torch.from_numpy(self.points),
             devices,
@@ -175,7 +168,7 @@ class _Batch:
             options,
             limit=self.limit,
             left=self._left,
-            report=report,
+            report=self._report_mean,
         )
         on_gpus.run()
         self._warn(self.count - int(on_gpus.joined("searched").sum()))
@@ -193,9 +186,7 @@ class _Batch:
 
     def _left(self) -> float:
         """Seconds left to the call."""
-        if self.limit is None:
-            return math.inf
-        return self.limit.budget(Progress(now() - self.began, 0, 0, math.inf)).seconds
+        return seconds_left(self.limit, now() - self.began)
 
     def _compare_all(self) -> None:
         """Up to three cities: the shortest of all tours that are allowed."""
@@ -238,7 +229,8 @@ class _Batch:
         group.ask_network()
         if self.cancel.is_set():
             raise KeyboardInterrupt
-        load_compiled(self.ends, instances[:1], options.progress)
+        if options.improve:
+            load_compiled(self.ends, instances[:1], options.progress)
         jobs = iter(enumerate(part))
         failed: list[BaseException] = []
         threads = [
@@ -281,8 +273,6 @@ class _Batch:
 
     def _finish(self, group: Group, own: int, k: int) -> None:
         """One instance to its end."""
-        from georoutenet.search.local_search import improve
-
         instance, options, left = group.instances[own], self.options, math.inf
         if self.timed:
             left = self._left()
@@ -296,6 +286,8 @@ class _Batch:
         if not options.improve:
             self._keep(k, tour, tour_length(instance, tour, closed=options.closed))
             return
+        from georoutenet.search.local_search import improve
+
         found = improve(
             instance,
             tour,

@@ -252,12 +252,15 @@ class GpuBatches:
     """
 
     def __init__(self, points: Tensor, devices: list[torch.device], *given: Any, **settings: Any) -> None:
-        """The rest as ``GpuBatch`` takes it."""
+        """The rest as ``GpuBatch`` takes it, but ``report``: of all instances done and their mean length."""
         sizes, report, lock = settings.pop("sizes", None), settings.pop("report"), threading.Lock()
+        done, total = 0, 0.0
 
-        def one_at_a_time(done: int, lengths: float) -> None:
+        def report_mean(more: int, lengths: float) -> None:
+            nonlocal done, total
             with lock:
-                report(done, lengths)
+                done, total = done + more, total + lengths
+                report(done, total / done)
 
         cuts = np.linspace(0, len(points), len(devices) + 1).astype(int).tolist()
         self.parts = [
@@ -266,7 +269,7 @@ class GpuBatches:
                 device,
                 *given,
                 **settings,
-                report=one_at_a_time,
+                report=report_mean,
                 sizes=None if sizes is None else sizes[low:high],
             )
             for device, low, high in zip(devices, cuts, cuts[1:], strict=False)
@@ -281,15 +284,22 @@ class GpuBatches:
             try:
                 for job in as_completed(jobs):
                     job.result()
-            except BaseException:  # the others end at their next launch
-                for part in self.parts:
-                    part.cancel.set()
+            except BaseException:  # Ctrl-C comes here
+                self._cancel()
                 raise
 
-    @staticmethod
-    def _run(part: GpuBatch) -> None:
-        with torch.cuda.device(part.device) if part.device.type == "cuda" else nullcontext():
-            part.run()
+    def _run(self, part: GpuBatch) -> None:
+        try:
+            with torch.cuda.device(part.device) if part.device.type == "cuda" else nullcontext():
+                part.run()
+        except BaseException:
+            self._cancel()
+            raise
+
+    def _cancel(self) -> None:
+        """All end at their next launch, or do not begin."""
+        for part in self.parts:
+            part.cancel.set()
 
     def joined(self, name: str) -> Tensor:
         """``tours``, ``lengths``, ``first``, ``kicked``, ``searched`` or ``ready`` of all instances."""

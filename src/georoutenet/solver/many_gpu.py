@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.clock import now
+from georoutenet.decode.costs import RULES
 from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.problem.instance import DistanceRule, Instance
-from georoutenet.search.gpu.cycle import RULES, padded
+from georoutenet.search.gpu.cycle import padded
 from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS, why_not
 from georoutenet.search.path import Ends
 from georoutenet.solver.batch_gpu import GpuBatches, gpus_for
@@ -23,7 +23,7 @@ from georoutenet.solver.network import edge_marginals
 from georoutenet.solver.options import SolveOptions
 from georoutenet.solver.result import Result
 from georoutenet.solver.stages import NO_ROOM
-from georoutenet.stop import MaxTime, Progress, Stop
+from georoutenet.stop import MaxTime, Progress, seconds_left
 
 WORTH_IT = 64
 """Instances from which on a GPU that was not named searches: fewer are as soon done by the cores."""
@@ -94,13 +94,10 @@ def _search(
     if not devices:
         return None, False
     limit = options.stop if options.max_seconds is None else MaxTime(options.max_seconds)
-    done, total = 0, 0.0
 
-    def report(more: int, lengths: float) -> None:
-        nonlocal done, total
-        done, total = done + more, total + lengths
+    def report(done: int, mean: float) -> None:
         if options.progress is not None:
-            options.progress("batch", Progress(now() - began, done, 0, total / done))
+            options.progress("batch", Progress(now() - began, done, 0, mean))
 
     batches = GpuBatches(
         points,
@@ -109,7 +106,7 @@ def _search(
         rule,
         options,
         limit=limit,
-        left=partial(_left, limit, began),
+        left=lambda: seconds_left(limit, now() - began),
         report=report,
         sizes=None if int(sizes.min()) == n else sizes,
     )
@@ -179,10 +176,3 @@ def _groups(
 def _room(n: int) -> int:
     """The least of some sizes that has room for ``n`` cities."""
     return next(size for size in (64, 128, *WARPS, 512, CITIES) if n <= size)
-
-
-def _left(limit: Stop | None, began: float) -> float:
-    """Seconds left to all, which are searched side by side."""
-    if limit is None:
-        return math.inf
-    return limit.budget(Progress(now() - began, 0, 0, math.inf)).seconds

@@ -35,7 +35,7 @@ from georoutenet.solver.network import (
 )
 from georoutenet.solver.options import CPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
-from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop, are_gaps
+from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop, are_gaps, seconds_left
 from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
@@ -373,7 +373,7 @@ class Group:
     def _left(self, elapsed: float) -> float:
         if self.limit is None:
             return self.longest - elapsed
-        return self.limit.budget(Progress(elapsed, 0, 0, math.inf)).seconds
+        return seconds_left(self.limit, elapsed)
 
     @property
     def _by_matrix(self) -> bool:
