@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from georoutenet.policy.policy import Policy
 
 Report = Callable[[str, Progress], None]
-"""Called with the name of the stage (``load``, ``network``, ``first``, ``improve``) and where it stands.
+"""Called with the name of the stage (``load``, ``compile``, ``network``, ``first``, ``improve``; ``batch`` where
+many instances are searched together) and where it stands.
 
 Lengths are infinite before the first tour, which ``first`` reports. From then on ``progress.tour()`` gives
 the best tour so far; it costs nothing where it is not asked.
@@ -50,7 +51,7 @@ class SolveOptions:
         default=None,
         metadata={
             "help": "greedy, sample or beam, or in full as in beam-1000-views-32-dominance-length-60. "
-            "Default: beam to 300 cities, then greedy."
+            "Default: beam to 300 cities (without local search to 1,000), then greedy."
         },
     )
     beam_width: int | None = field(
