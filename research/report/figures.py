@@ -219,11 +219,17 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
 
 
 def shown_in_time(measured: Sequence[Measurement]) -> list[Measurement]:
-    """What the picture of gap against time shows: solvers and packaged weights, no research weights."""
-    known = set(packaged_weights())
-    return [
-        each for each in measured if math.isfinite(each.gap) and (not each.weights or each.weights in known)
-    ]
+    """What the picture of gap against time shows: solvers and packaged weights, no research weights.
+
+    Of what was measured on several numbers of a set's instances, the row of most of them.
+    """
+    known, most = set(packaged_weights()), dict[tuple[str, str, str, str], Measurement]()
+    for each in measured:
+        if math.isfinite(each.gap) and (not each.weights or each.weights in known):
+            key = (each.set, each.weights, _contender(each), each.device)
+            if key not in most or each.instances > most[key].instances:
+                most[key] = each
+    return list(most.values())
 
 
 def plot_time(measured: Sequence[Measurement]) -> Figure:
@@ -254,8 +260,10 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
         ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
         ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in own)]))
         ax.yaxis.set_major_formatter(_plain)
-        counts = sorted({each.instances for each in own})
-        ax.set_title(f"{set_name}, first {' or '.join(f'{n:,}' for n in counts)}", fontsize=11)
+        count = max(each.instances for each in own)
+        fewer = {f"{each.method or each.weights}: {each.instances:,}" for each in own if each.instances < count}
+        also = f" ({', '.join(sorted(fewer))})" if fewer else ""
+        ax.set_title(f"{set_name}, first {count:,}{also}", fontsize=11)
         ax.set_xlabel("time per instance\n(one thread: processor time)", fontsize=10)
     panels[0].set_ylabel("mean gap (%)", fontsize=10)
     handles = [_handle(color[run], "", "s", f"{run[0]} on {run[1]}") for run in runs]

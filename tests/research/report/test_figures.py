@@ -235,6 +235,20 @@ def test_time_shows_packaged_weights_and_solvers_alone() -> None:
     assert figure_names([], others) == {}
 
 
+def test_time_shows_one_mark_for_each_contender() -> None:
+    """Of a solver's rows that with the most instances; who has fewer than the others is named."""
+    solver = {"weights": "", "method": "OR-Tools", "decoder": "at most 1 s"}
+    measured = [
+        measurement(instances=100, cpu_seconds=50.0),
+        measurement(**solver, gap=2.0, instances=20, cpu_seconds=20.0),
+        measurement(**solver, gap=3.0, instances=100, cpu_seconds=100.0),
+        measurement(**solver | {"method": "PyVRP"}, gap=0.1, instances=20, cpu_seconds=4.0),
+    ]
+    (ax,) = plot_time(measured).axes
+    assert marks(ax) == pytest.approx(np.array([(0.5, 0.5), (1.0, 3.0), (0.2, 0.1)]), rel=0.01)
+    assert ax.get_title() == "val50, first 100 (PyVRP: 20)"
+
+
 def test_which_pictures_there_are() -> None:
     assert figure_names([], []) == {}
     cells = [cell(name, 1.0, weights="other") for name in ("val50", "test50", "test100", "ring50")]
