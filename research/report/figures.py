@@ -261,7 +261,9 @@ def plot_time(measured: Sequence[Measurement]) -> Figure:
         ax.set_ylim(0.0, 1.5 * max([0.02, *(each.gap for each in own)]))
         ax.yaxis.set_major_formatter(_plain)
         count = max(each.instances for each in own)
-        fewer = {f"{each.method or each.weights}: {each.instances:,}" for each in own if each.instances < count}
+        fewer = {
+            f"{each.method or each.weights}: {each.instances:,}" for each in own if each.instances < count
+        }
         also = f" ({', '.join(sorted(fewer))})" if fewer else ""
         ax.set_title(f"{set_name}, first {count:,}{also}", fontsize=11)
         ax.set_xlabel("time per instance\n(one thread: processor time)", fontsize=10)

@@ -39,8 +39,7 @@ from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, St
 from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
-"""Seconds that a first use in a process takes, about (with Numba the compiled search): what a short limit
-cannot afford."""
+"""Seconds that a first use in a process takes, about (with Numba the compiled search)."""
 COMPILING = 0.2
 """Seconds of compiling from which on a result mentions it."""
 PER_CITY = {"greedy edge": 7e-6, "candidates": 1.5e-5, "nearest": 3e-6}
@@ -55,6 +54,8 @@ TOO_SHORT = (NO_ROOM, BROKEN_OFF)
 AGREED = 7
 """Without a limit the search ends when so many walks came back to the best length. Measured on 300 instances
 of 100 cities: 0.024 % at 1, 0.012 at 2, 0.002 at 4."""
+FIRST_SEARCH = 0.03
+"""Seconds of search, to 1,000 cities, even where importing Numba took the whole limit, as on a busy core."""
 MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
 
@@ -114,6 +115,7 @@ class Group:
         """Threads that search one instance."""
         self.lists: NDArray[np.int32] | None = None
         """Of a large instance that is alone, where its first tour needed them."""
+        self.least = FIRST_SEARCH if self.count == 1 and self.n <= 1000 and _numba_import() > 0 else 0.0
         self.longest = math.inf
         """Seconds after which the work ends although the caller set no limit."""
 
@@ -311,7 +313,8 @@ class Group:
         timings, notes, iterations = dict(self.timings), list(self.notes), 0
         interrupted, bound = self.cancel.is_set(), None
         if options.improve and self.n > 3 and not interrupted:
-            left = lambda: self._uncancelled(shared + now() - began)  # noqa: E731
+            least = 0.0 if _numba_import() else self.least
+            left = lambda: max(least, self._uncancelled(shared + now() - began))  # noqa: E731
             if self._shorten_curve(k, left):
                 tour = self.tours[k]
                 length = tour_length(instance, tour, closed=options.closed)
@@ -419,7 +422,7 @@ class Group:
     def _search_stop(self, offset: float) -> Stop:
         """The caller's limit; without one, until little more is to be gained."""
         if self.options.max_seconds is not None:
-            return Later(MaxTime(self.options.max_seconds), offset)
+            return Later(MaxTime(max(self.options.max_seconds, offset + self.least)), offset)
         if self.options.stop is not None:
             return Later(that_ends(self.options.stop, self.n), offset)
         return AnyOf(default_stop(self.n), Later(MaxTime(self.longest), offset))
