@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from georoutenet.policy.policy import Policy
 
 Report = Callable[[str, Progress], None]
-"""Called with the name of the stage (``load``, ``compile``, ``network``, ``first``, ``improve``; ``batch`` where
-many instances are searched together) and where it stands.
+"""Called with the name of the stage (``load``, ``compile``, ``network``, ``first``, ``improve``; ``batch``
+where many instances are searched together) and where it stands.
 
 Lengths are infinite before the first tour, which ``first`` reports. From then on ``progress.tour()`` gives
 the best tour so far; it costs nothing where it is not asked.
