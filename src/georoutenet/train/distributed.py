@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,8 +74,15 @@ def join_processes(device: str) -> tuple[Processes, torch.device]:
     return Processes(rank, count), place
 
 
+_kept: list[Any] = []
+"""Handles of messages that no other thread may be the last to let go of: gloo's threads outlive the group, and
+one that releases a tensor while Python ends aborts the process."""
+
+
 def leave_processes() -> None:
     """Part from the other processes once all have finished; leaving early can take a slower one down."""
     if torch.distributed.is_initialized():
-        torch.distributed.barrier()
+        handle = torch.distributed.barrier(async_op=True)
+        handle.wait()
+        _kept.append(handle)
         torch.distributed.destroy_process_group()
