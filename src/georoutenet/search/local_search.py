@@ -6,7 +6,9 @@ local optimum a double bridge of three segments in a row disturbs the tour, and 
 are looked at again (``kernels.py``). Changes that make the tour a little longer are kept now and then. A walk
 of as many kicks as there are cities begins with a kick for every fiftieth of them all over the best tour; at
 its end those parts of its tour that are shorter are taken into the best tour, each for itself
-(``crossover.py``), and the next one begins. Kicks alone end in a trap that no single one leads out of.
+(``crossover.py``), and the next one begins. Kicks alone end in a trap that no single one leads out of, and
+walks that all begin at one tour end in a wider one. So a search that is stuck begins once more with the tour
+it was given, until it is stuck again; then the better parts of both are taken, and walks go on from there.
 
 Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``),
 with a walk in each window.
@@ -15,6 +17,7 @@ with a walk in each window.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -37,7 +40,7 @@ from georoutenet.search.neighbors import (
     power_of_two_scale,
 )
 from georoutenet.search.path import Ends
-from georoutenet.search.state import MANY, best_tour, make_search, next_slice
+from georoutenet.search.state import MANY, best_tour, go_to, make_search, next_slice
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
 SLACK = 0.1
@@ -52,6 +55,8 @@ with 20, 0.058 and 0.038 with 30. After 300 kicks per city, above the best of th
 with 100, 0.023 with 200."""
 SHORTEST_WALK = 300
 """Kicks of a walk, at least; as many as there are cities where those are more."""
+STUCK = 40
+"""Kicks for each city (of at least ``SHORTEST_WALK``) that have found nothing when a search is stuck."""
 FAR = 3
 """Kicks in 16 of long edges far apart, where cities lie in clusters: no other changes how these are joined.
 Six boards of 2,500 to 4,000 holes in rows far apart, 4 s: about 2 % above the best known without, 0.55 with
@@ -164,6 +169,8 @@ class _Run:
         self.order = np.empty(0, dtype=np.int32)  # what its cities are called outside
         self.lower_bound: Any = None
         self.agreed, self.workers = 0, 1
+        self.ended = False  # whether walks agree
+        self.aside = False  # whether a search goes on that the best tour knows nothing of yet
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
@@ -193,16 +200,18 @@ class _Run:
         self.state = state = make_search(rule, x, y, lists, tour, seed)
         self._tell()
         self.descend(state, rule)
-        edge = self.mean_edge()
-        state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
-        state.count[kernels.BRIDGES] = max(BRIDGES, len(x) // CITIES_PER_BRIDGE)
-        state.count[kernels.PATIENCE] = max(SHORTEST_WALK, len(x))
         state.count[kernels.ENOUGH] = self.agreed
-        state.count[kernels.FAR] = far
-        if self.workers > 1:
-            self._perturb_side_by_side(state, rule, seed)
-        else:
-            self._perturb(state, rule)
+        self._walk(state, rule, far, [seed])
+        for turn in itertools.count(1):
+            if self.ended or not self._may_kick():
+                break
+            other = make_search(rule, x, y, lists, tour, [seed, 0, turn])
+            self.aside = True
+            self.descend(other, rule)
+            self._walk(other, rule, far, [seed, turn])
+            self.aside = False
+            self._join(state, other, rule)
+            self._walk(state, rule, far, [seed, turn, 1])
 
     def mean_edge(self) -> float:
         """In the kernels' lengths."""
@@ -218,46 +227,82 @@ class _Run:
             self.record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
             looks = next_slice(looks, time.perf_counter() - began, left.seconds)
 
-    def _perturb(self, state: Any, rule: Any, most: float = math.inf) -> None:
+    def _walk(self, state: Any, rule: Any, far: int, seed: list[int]) -> None:
+        """Walk after walk until nothing was found for long, or the search ends."""
         from georoutenet.search import kernels
 
-        kicks = 10
-        while most > 0 and (left := self.budget()).seconds > 0 and left.iterations > 0:
+        n, edge = len(state.tour), self.mean_edge()
+        state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
+        state.count[kernels.BRIDGES] = max(BRIDGES, n // CITIES_PER_BRIDGE)
+        state.count[kernels.PATIENCE] = max(SHORTEST_WALK, n)
+        state.count[kernels.FAR] = far
+        patience = STUCK * max(SHORTEST_WALK, n)
+        if self.workers > 1:
+            self._perturb_side_by_side(state, rule, patience, seed)
+        else:
+            self._perturb(state, rule, patience)
+
+    def _perturb(self, state: Any, rule: Any, patience: int) -> None:
+        from georoutenet.search import kernels
+
+        kicks, idle = 10, 0
+        while idle < patience and (left := self.budget()).seconds > 0 and left.iterations > 0:
             began = time.perf_counter()
-            count = int(min(kicks, left.iterations, most))
+            count = int(min(kicks, left.iterations, patience - idle))
             gain, last, count = kernels.run(state, rule, count, MANY)
+            idle = count - 1 - last if last >= 0 else idle + count
             self.record(gain / self.scale, count, last)
             if 0 < state.count[kernels.ENOUGH] <= state.count[kernels.AGREED]:
+                self.ended = True
                 break
-            most -= count
             kicks = next_slice(count, time.perf_counter() - began, left.seconds)
         self.record(kernels.run(state, rule, 0, 0)[0] / self.scale, 0, -1)  # parts of an unfinished walk
 
-    def _perturb_side_by_side(self, state: Any, rule: Any, seed: int) -> None:
+    def _perturb_side_by_side(self, state: Any, rule: Any, patience: int, seed: list[int]) -> None:
         from georoutenet.search import kernels
         from georoutenet.search.side_by_side import ROUND, Walker, meet, play_round
 
-        walkers = [Walker(state)]
+        walkers, idle = [Walker(state)], 0
         for k in range(1, self.workers):
-            own = make_search(rule, state.x, state.y, state.neighbors, state.tour, [seed, k])
+            own = make_search(rule, state.x, state.y, state.neighbors, state.tour, [seed[0], k, *seed[1:]])
             own.count[:], own.excess[:] = state.count, state.excess
             own.queued[:] = False
             walkers.append(Walker(own))
-        while (left := self.budget()).seconds > 0 and left.iterations > 0:
-            whole = int(min(left.iterations, ROUND * len(walkers)))
+        while idle < patience and self._may_kick():
+            whole = int(min(self.budget().iterations, ROUND * len(walkers)))
             for k, walker in enumerate(walkers):
                 walker.kicks = whole // len(walkers) + (k < whole % len(walkers))
-            try:
-                gain, done = play_round(walkers, rule, lambda: self.budget().seconds > 0)
-            finally:
-                self.state = walkers[0].state
+            gain, done = play_round(walkers, rule, lambda: self.budget().seconds > 0)
+            idle = 0 if gain > 0 else idle + done
             self.record(gain / self.scale, done, done - 1 if gain > 0 else -1)
-            agreed = sum(int(walker.state.count[kernels.AGREED]) for walker in walkers)
-            if 0 < self.agreed <= agreed:
-                break
+            if state.count[kernels.ENOUGH] > 0:
+                agreed = sum(int(walker.state.count[kernels.AGREED]) for walker in walkers)
+                if agreed >= state.count[kernels.ENOUGH]:
+                    self.ended = True
+                    break
         for walker in walkers:
             walker.gain = kernels.run(walker.state, rule, 0, 0)[0]
         self.record(meet(walkers, rule) / self.scale, 0, -1)
+
+    def _join(self, state: Any, other: Any, rule: Any) -> None:
+        """Take the better parts of another search's best tour into the best one."""
+        from georoutenet.search import kernels
+
+        x, y, edges, room = state.x, state.y, state.edges, state.room
+        best, found = best_tour(state).copy(), best_tour(other).copy()
+        ours, theirs = best.copy(), found.copy()
+        gain = kernels.merge(rule, x, y, best, theirs, edges, room)
+        before, other_length = np.maximum(edges[:2], 0.0).sum(axis=1)  # fixed edges are negative
+        saved = before - other_length + kernels.merge(rule, x, y, found, ours, edges, room)
+        if saved > gain:
+            best, gain = found, saved
+        if gain > kernels.TOLERANCE:
+            go_to(state, best)
+            self.record(gain / self.scale, 0, -1)
+
+    def _may_kick(self) -> bool:
+        left = self.budget()
+        return left.seconds > 0 and left.iterations > 0
 
     def budget(self) -> Budget:
         progress = self._progress()
@@ -277,6 +322,8 @@ class _Run:
 
     def record(self, gain: float, iterations: int, last: int) -> None:
         """Account for a slice of work; ``last`` is its last improving iteration or -1."""
+        if self.aside:
+            gain, last = 0.0, -1
         self.saved += gain
         self.iterations += iterations
         self.since_improvement = iterations - 1 - last if last >= 0 else self.since_improvement + iterations

@@ -69,3 +69,14 @@ def best_tour(state: Any) -> NDArray[np.int32]:
 
     best: NDArray[np.int32] = state.best if state.excess[kernels.BEHIND] > 0 else state.tour
     return best
+
+
+def go_to(state: Any, tour: NDArray[np.int32]) -> None:
+    """Make ``tour`` the best one and stand there, at the end of a walk that counts for none."""
+    from georoutenet.search import kernels
+
+    state.tour[:] = state.best[:] = tour
+    state.position[tour] = np.arange(len(tour), dtype=np.int32)
+    state.excess[kernels.BEHIND] = 0.0
+    state.count[kernels.WALKS] = state.count[kernels.LEADS] = state.count[kernels.AGREED] = 0
+    state.count[kernels.IDLE] = state.count[kernels.PATIENCE]

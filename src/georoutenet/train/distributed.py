@@ -75,8 +75,8 @@ def join_processes(device: str) -> tuple[Processes, torch.device]:
 
 
 _kept: list[Any] = []
-"""Handles of messages that no other thread may be the last to let go of: gloo's threads outlive the group, and
-one that releases a tensor while Python ends aborts the process."""
+"""Handles of messages that no other thread may be the last to let go of: gloo's threads outlive the group,
+and one that releases a tensor while Python ends aborts the process."""
 
 
 def leave_processes() -> None:
