@@ -18,6 +18,7 @@ from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
 from georoutenet.search.path import Ends
 from georoutenet.solver import batch_gpu
+from georoutenet.solver.batch import _is_good_on_gpu
 from georoutenet.solver.options import SolveOptions
 from georoutenet.stop import AnyOf, Budget, Gap, MaxIterations, MaxTime, NoImprovement, Progress, Stop
 from tests.solver.solved import VARIANTS
@@ -125,20 +126,46 @@ def test_limits() -> None:
     assert batch_gpu.limits(NoImprovement(3)) == (float("inf"), 3)
 
 
+def one_gpu(device: torch.device, limit: Stop | None = None, left: float = float("inf")) -> Any:
+    return batch_gpu.GpuBatch(
+        torch.from_numpy(POINTS),
+        device,
+        Ends(12),
+        DistanceRule.EUCLIDEAN,
+        SolveOptions(),
+        limit=limit,
+        left=lambda: left,
+        report=lambda *_: None,
+    )
+
+
+def test_what_is_found_is_kept_where_the_instances_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device needs no memory for the tours of the whole batch."""
+    monkeypatch.setattr(batch_gpu, "walks_to_fill", lambda *_: 1)
+    batch = one_gpu(torch.device("meta"))
+    for name in ("tours", "lengths", "first", "kicked", "searched", "ready"):
+        assert getattr(batch, name).device == CPU, name
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_tensor_on_a_gpu_is_looked_through_without_a_copy(kind: torch.dtype) -> None:
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+    for value, good in ((1.0, True), (-1e30, True), (float("nan"), False), (-float("inf"), False)):
+        given = torch.ones(2, 5, 2, dtype=kind)
+        given[1, 2, 0] = value
+        given = given.as_subclass(OnGpu)
+        assert _is_good_on_gpu(given, DistanceRule.EUCLIDEAN) is good
+        assert _is_good_on_gpu(given, DistanceRule.EUC_2D) is (value == 1.0)
+    assert not _is_good_on_gpu(given[:0], DistanceRule.EUCLIDEAN)
+
+
 def test_what_ends_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_gpu, "walks_to_fill", lambda *_: 1)
 
     def found(limit: Stop | None, left: float) -> tuple[float, float, int]:
-        batch = batch_gpu.GpuBatch(
-            torch.from_numpy(POINTS),
-            CPU,
-            Ends(12),
-            DistanceRule.EUCLIDEAN,
-            SolveOptions(),
-            limit=limit,
-            left=lambda: left,
-            report=lambda *_: None,
-        )
+        batch = one_gpu(CPU, limit, left)
         return batch.kicks, batch.idle, batch.agreed
 
     forever = float("inf")

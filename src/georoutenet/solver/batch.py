@@ -161,7 +161,7 @@ class _Batch:
         import torch
 
         on_gpus = batch_gpu.GpuBatches(
-            self.given.detach().double() if _is_tensor(self.given) else torch.from_numpy(self.points),
+            self.given.detach() if _is_tensor(self.given) else torch.from_numpy(self.points),
             devices,
             self.ends,
             self.rule,
@@ -327,10 +327,11 @@ def _is_good_on_gpu(given: Any, rule: DistanceRule) -> bool:
     """Whether it is a tensor on a GPU in which nothing has to be complained of; it is not copied to see."""
     if not _is_tensor(given) or not given.is_cuda or given.requires_grad or not given.is_floating_point():
         return False
-    if given.dim() != 3 or given.shape[1] == 0 or given.shape[2] != 2:
+    if given.dim() != 3 or given.numel() == 0 or given.shape[2] != 2:
         return False
     largest = 2.0**51 / given.shape[1] if rule.is_integer else 1e100
-    return bool((given.double().abs() < largest).all())
+    low, high = given.detach().aminmax()
+    return -largest < float(low) <= float(high) < largest  # of NaN neither holds
 
 
 def _points(coordinates: Any, rule: DistanceRule) -> Points:

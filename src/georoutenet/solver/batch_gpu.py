@@ -77,9 +77,11 @@ def limits(stop: Stop) -> tuple[float, float]:
 
 
 class GpuBatch:
-    """Instances ``(B, n, 2)`` in float64 on one GPU: tours, lengths and first lengths, on the device.
+    """Instances ``(B, n, 2)`` on one GPU: tours, lengths and first lengths.
 
-    With ``sizes (B,)`` they are as ``search.gpu.cycle.padded`` makes them, and tours are closed.
+    These are kept where the instances are, so that a batch given by the host takes no more of the device than
+    one chunk does. With ``sizes (B,)`` instances are as ``search.gpu.cycle.padded`` makes them, and tours are
+    closed.
     """
 
     def __init__(
@@ -109,11 +111,11 @@ class GpuBatch:
             self.kicks = min(self.kicks, KICKS_PER_CITY * n)
         self.agreed = AGREED if timed or limit is None else 0
         self.walks = walks_to_fill(device, count)
-        self.tours = torch.empty((count, n), dtype=torch.int64, device=device)
-        self.lengths = torch.zeros(count, dtype=torch.float64, device=device)
+        self.tours = torch.empty((count, n), dtype=torch.int64, device=points.device)
+        self.lengths = torch.zeros(count, dtype=torch.float64, device=points.device)
         self.first = torch.zeros_like(self.lengths)
-        self.kicked = torch.zeros(count, dtype=torch.int64, device=device)
-        self.searched = torch.zeros(count, dtype=torch.bool, device=device)
+        self.kicked = torch.zeros(count, dtype=torch.int64, device=points.device)
+        self.searched = torch.zeros(count, dtype=torch.bool, device=points.device)
         self.ready = torch.zeros_like(self.searched)
         self.method = "space-filling curve"
         self.cancel = threading.Event()
@@ -136,13 +138,13 @@ class GpuBatch:
             self.report(part.stop - part.start, float(self.lengths[part].sum()))
 
     def _solve(self, part: slice) -> None:
-        points = self.points[part].to(self.device)
+        points = self.points[part].to(self.device, torch.float64)
         sizes = None if self.sizes is None else self.sizes[part].to(self.device)
         began, share = now(), self.left() * len(points) / (len(self.points) - part.start)
         tours, made = self._first_tours(points, sizes, share)
         ends = self.cycle.ends
         first = lengths = tour_lengths(points, tours, self.rule, closed=ends.closed)
-        kicks, interrupted = torch.zeros_like(self.kicked[part]), False
+        kicks, interrupted = torch.zeros(len(points), dtype=torch.int64), False
         if share > 0 and self.options.improve:
             found = improve_batch(
                 points,
@@ -160,7 +162,7 @@ class GpuBatch:
             tours, lengths, kicks = found.tours, found.lengths, found.kicks
             interrupted = found.interrupted
             made = len(points)
-        self.searched[part] = torch.arange(len(points), device=self.device) < made
+        self.searched[part] = torch.arange(len(points)) < made
         self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
             tours,
             lengths,
@@ -246,7 +248,7 @@ class GpuBatch:
 
 
 class GpuBatches:
-    """A batch shared among GPUs; what each has found, put together on the first.
+    """A batch shared among GPUs; what each has found, put together where the instances are.
 
     After Ctrl-C the instances that are ``ready`` have tours.
     """
@@ -304,4 +306,4 @@ class GpuBatches:
     def joined(self, name: str) -> Tensor:
         """``tours``, ``lengths``, ``first``, ``kicked``, ``searched`` or ``ready`` of all instances."""
         first, *others = (getattr(part, name) for part in self.parts)
-        return torch.cat([first, *(each.to(first.device) for each in others)]) if others else first
+        return torch.cat([first, *others]) if others else first

@@ -63,11 +63,10 @@ def search_many(instances: Sequence[Instance], options: SolveOptions) -> Iterato
             continue
         ready: Any = slice(None)
         if interrupted:
-            ready = np.flatnonzero(found.joined("ready").cpu().numpy())
+            ready = np.flatnonzero(found.joined("ready").numpy())
             positions = [positions[k] for k in ready]
         tours, lengths, first, kicks, searched = (
-            found.joined(name).cpu().numpy()[ready]
-            for name in ("tours", "lengths", "first", "kicked", "searched")
+            found.joined(name).numpy()[ready] for name in ("tours", "lengths", "first", "kicked", "searched")
         )
         if positions:
             method, seconds = found.parts[0].method, now() - began
