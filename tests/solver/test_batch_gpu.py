@@ -63,12 +63,20 @@ def test_the_tours_are_as_short_as_the_cpus(gpu: list[int], options: dict[str, A
     assert gpu == [5]
 
 
-def test_tensors_and_lengths_alone(gpu: list[int]) -> None:
+def test_tensors_and_lengths_alone(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     given = torch.from_numpy(POINTS).float()
     tours, lengths = grn.solve_batch(given, device="cuda", stop=MaxIterations(5))
     assert (tours.dtype, lengths.dtype, tours.device) == (torch.int64, torch.float64, CPU)
-    alone = grn.solve_batch(given, device="cuda", stop=MaxIterations(5), tours=False)
-    assert torch.equal(alone, lengths)
+    copied, joined = list[str](), batch_gpu.GpuBatches.joined
+    monkeypatch.setattr(
+        batch_gpu.GpuBatches, "joined", lambda batches, name: copied.append(name) or joined(batches, name)
+    )
+    for keep_tours in (True, False):
+        copied.clear()
+        found = grn.solve_batch(given, device="cuda", stop=MaxIterations(5), tours=keep_tours)
+        assert torch.equal(found[1] if keep_tours else found, lengths)
+        assert ("tours" in copied) is keep_tours
+    assert one_gpu(CPU, keep_tours=False).tours is None
 
 
 def test_too_little_memory_halves_the_chunk(gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +134,9 @@ def test_limits() -> None:
     assert batch_gpu.limits(NoImprovement(3)) == (float("inf"), 3)
 
 
-def one_gpu(device: torch.device, limit: Stop | None = None, left: float = float("inf")) -> Any:
+def one_gpu(
+    device: torch.device, limit: Stop | None = None, left: float = float("inf"), *, keep_tours: bool = True
+) -> batch_gpu.GpuBatch:
     return batch_gpu.GpuBatch(
         torch.from_numpy(POINTS),
         device,
@@ -136,6 +146,7 @@ def one_gpu(device: torch.device, limit: Stop | None = None, left: float = float
         limit=limit,
         left=lambda: left,
         report=lambda *_: None,
+        keep_tours=keep_tours,
     )
 
 

@@ -101,10 +101,10 @@ def solve_batch(
     if tours not in (True, False):
         raise InputError(f"tours must be True or False, got {tours!r}")
     found = _Batch(coordinates, _rule(rule), checked, began)
-    if not found.run_on_gpu():
+    if not found.run_on_gpu(tours):
         found.run()
-    order, lengths = _as_given(found.tours, coordinates), _as_given(found.lengths, coordinates)
-    return (order, lengths) if tours else lengths
+    lengths = _as_given(found.lengths, coordinates)
+    return (_as_given(found.tours, coordinates), lengths) if tours else lengths
 
 
 class _Batch:
@@ -125,7 +125,7 @@ class _Batch:
         self.workers = options.workers or available_cores()
         self.least = LEAST[0] + LEAST[1] * self.n
         self.cancel = threading.Event()
-        self.tours: Any = np.empty((self.count, self.n), dtype=np.int64)
+        self.tours: Any = np.empty((self.count, self.n), dtype=np.int64)  # no memory until it is written to
         self.lengths: Any = np.zeros(self.count)
         self.done = np.zeros(self.count, dtype=np.bool_)
 
@@ -148,7 +148,7 @@ class _Batch:
             self.cancel.set()
         self._warn(self.count - int(self.done.sum()))
 
-    def run_on_gpu(self) -> bool:
+    def run_on_gpu(self, keep_tours: bool) -> bool:
         """Solve on GPUs, where they are asked for or there and can; whether they did."""
         options = self.options
         if self.n <= 3 or not self.count or not gpu_possible(options.device):
@@ -169,10 +169,13 @@ class _Batch:
             limit=self.limit,
             left=self._left,
             report=self._report_mean,
+            keep_tours=keep_tours,
         )
         on_gpus.run()
         self._warn(self.count - int(on_gpus.joined("searched").sum()))
-        self.tours, self.lengths = on_gpus.joined("tours"), on_gpus.joined("lengths")
+        self.lengths = on_gpus.joined("lengths")
+        if keep_tours:
+            self.tours = on_gpus.joined("tours")
         return True
 
     def _warn(self, missed: int) -> None:

@@ -96,9 +96,11 @@ class GpuBatch:
         left: Callable[[], float],
         report: Callable[[int, float], None],
         sizes: Tensor | None = None,
+        keep_tours: bool = True,
     ) -> None:
         """``limit`` is the caller's, ``left`` says how many seconds it leaves to all instances; ``report``
-        takes the number of instances that are done now and the sum of their lengths."""
+        takes the number of instances that are done now and the sum of their lengths. Where tours are not
+        to be kept, they never leave the device."""
         self.points, self.device, self.rule, self.options = points, device, rule, options
         self.cycle, self.left, self.report, self.sizes = Cycle(ends), left, report, sizes
         count, n = points.shape[:2]
@@ -111,7 +113,9 @@ class GpuBatch:
             self.kicks = min(self.kicks, KICKS_PER_CITY * n)
         self.agreed = AGREED if timed or limit is None else 0
         self.walks = walks_to_fill(device, count)
-        self.tours = torch.empty((count, n), dtype=torch.int64, device=points.device)
+        self.tours: Tensor | None = None
+        if keep_tours:
+            self.tours = torch.empty((count, n), dtype=torch.int64, device=points.device)
         self.lengths = torch.zeros(count, dtype=torch.float64, device=points.device)
         self.first = torch.zeros_like(self.lengths)
         self.kicked = torch.zeros(count, dtype=torch.int64, device=points.device)
@@ -163,12 +167,9 @@ class GpuBatch:
             interrupted = found.interrupted
             made = len(points)
         self.searched[part] = torch.arange(len(points)) < made
-        self.tours[part], self.lengths[part], self.first[part], self.kicked[part] = (
-            tours,
-            lengths,
-            first,
-            kicks,
-        )
+        if self.tours is not None:
+            self.tours[part] = tours
+        self.lengths[part], self.first[part], self.kicked[part] = lengths, first, kicks
         self.ready[part] = True
         if interrupted:
             raise KeyboardInterrupt
