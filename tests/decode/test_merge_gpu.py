@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emulated import emulate
+from emulated import count_as_compiled, emulate
 
 from georoutenet.decode import decode_views
 from georoutenet.decode import merge as on_cpu
@@ -15,6 +15,7 @@ from georoutenet.decode.costs import RULES, Costs, as_costs
 from georoutenet.decode.gpu import lengths
 from georoutenet.decode.gpu import merge as on_gpu
 from georoutenet.decode.merge import BITS, PASSES, ROUNDS, merge_tours
+from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance
 
@@ -113,6 +114,26 @@ def test_emulated_merging_is_that_of_the_cpu(
 def test_emulated_merging_of_many_cities(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     emulate(monkeypatch)
     assert compare(found(n, 1, 5, 20), made("uniform", n, 1, DistanceRule.EUCLIDEAN, n == 512), 3) > 0
+
+
+def test_what_cannot_be_launched_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel is launched once before it is used, and what fails is said once."""
+    device, caches = torch.device("cpu"), (on_gpu._compiles, lengths.compiles)
+    for cache in caches:
+        cache.cache_clear()
+    count_as_compiled(monkeypatch)
+    assert [on_gpu._compiles(device, kernel) for kernel in on_gpu.MERGE.values()] == [True] * 3
+    assert lengths.compiles(device)
+    for cache in caches:
+        cache.cache_clear()
+    count_as_compiled(monkeypatch, launch="invalid device function")
+    assert not lengths.compiles(device)
+    kernel = on_gpu.kernel_for(50)
+    with pytest.warns(GeoRouteNetWarning, match=r"the CPU merges .*invalid device function") as said:
+        assert [on_gpu._compiles(device, kernel) for _ in range(2)] == [False] * 2
+    assert len(said) == 1
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.mark.gpu

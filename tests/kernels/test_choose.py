@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from emulated import count_as_compiled
 
 from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.kernels import choose
@@ -26,7 +27,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: device.capability)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
-    monkeypatch.setattr(choose, "compile_all", lambda kernels, _: device.problem)
+    monkeypatch.setattr(choose, "try_all", lambda kernels, _, launch: device.problem)
     monkeypatch.setattr(choose, "part_sums", lambda *arrays, dtypes: [])
     monkeypatch.setattr(torch, "zeros", lambda *shape, device: torch.ones(shape))
     for function in (choose.compiles, choose.has_adam):
@@ -100,7 +101,7 @@ def test_a_renamed_function_of_pytorch_ends_in_the_fallback(
     name: str, gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu.capability = (8, 0)
-    monkeypatch.setattr(choose, "compile_all", cuda_compile.compile_all)
+    monkeypatch.setattr(choose, "try_all", cuda_compile.try_all)
     monkeypatch.setattr(cuda_compile, "_enter", lambda device: None)
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
     if name == "_compile_kernel":
@@ -118,6 +119,8 @@ def test_a_launch_that_fails_ends_in_the_fallback(
         raise TypeError("launch() takes 5 arguments")
 
     gpu.capability = (8, 0)
+    count_as_compiled(monkeypatch)
+    monkeypatch.setattr(choose, "try_all", cuda_compile.try_all)
     monkeypatch.setattr(choose, "part_sums", fail)
     with pytest.warns(GeoRouteNetWarning, match="takes 5 arguments"):
         assert choose.choose(TRAINING) == "compiled"

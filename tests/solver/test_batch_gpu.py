@@ -279,7 +279,7 @@ def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device(name.replace("auto", "cuda")))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(engine, "compile_all", lambda *_: "RuntimeError: no compiler")
+    monkeypatch.setattr(engine, "try_all", lambda *_: "RuntimeError: no compiler")
     engine.compiles.cache_clear()
     plain = DistanceRule.EUCLIDEAN
 
@@ -287,9 +287,7 @@ def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
         options = SolveOptions(device=name, **others)
         return [str(each) for each in batch_gpu.gpus_for(options, n, rule, Ends(n), count)]
 
-    with pytest.warns(
-        GeoRouteNetWarning, match=r"cannot be compiled .*; the CPU searches .RuntimeError: no comp"
-    ):
+    with pytest.warns(GeoRouteNetWarning, match=r"does not run .*; the CPU searches .RuntimeError: no comp"):
         assert gpus("cuda", 9) == []
     assert gpus("cuda", 9) == []  # said once
     with pytest.warns(GeoRouteNetWarning, match="the GPU measures by .*, got ATT; the CPU searches"):
@@ -301,7 +299,7 @@ def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus("cuda", 2000, improve=False) == ["cuda:0"]
     assert gpus("cuda", 9, DistanceRule.ATT, improve=False) == []
     assert gpus("cuda", 9, improve=False, first="curve") == []
-    monkeypatch.setattr(engine, "compile_all", lambda *_: "")
+    monkeypatch.setattr(engine, "try_all", lambda *_: "")
     engine.compiles.cache_clear()
     assert gpus("auto", 9) == ["cuda:0"]
     assert gpus("cuda", 9, count=5000) == ["cuda:0", "cuda:1"]

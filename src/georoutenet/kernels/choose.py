@@ -21,7 +21,7 @@ import torch
 from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.kernels import adam, bases, encoder
 from georoutenet.kernels.cpu import dense as cpu_dense
-from georoutenet.kernels.cuda.compile import WIDTH, Kernel, compile_all
+from georoutenet.kernels.cuda.compile import WIDTH, Kernel, try_all
 from georoutenet.kernels.cuda.edge_ends import BASES
 from georoutenet.kernels.cuda.neighborhood_attention import HEADS, SLOTS
 from georoutenet.kernels.cuda.part_sums import SUM, part_sums
@@ -90,13 +90,9 @@ def has_adam(device: torch.device, stored: torch.dtype) -> bool:
 
 def _problem(kernels: list[Kernel], device: torch.device) -> str:
     """What hinders these kernels, empty if nothing does: all are compiled, `part_sums` is launched once."""
-    problem = compile_all(kernels, device)
-    if not problem:
-        try:
-            part_sums(torch.zeros(1, 1, 4, device=device), dtypes=[torch.float32])
-        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-            problem = f"{type(error).__name__}: {error}"
-    return problem
+    return try_all(
+        kernels, device, lambda: part_sums(torch.zeros(1, 1, 4, device=device), dtypes=[torch.float32])
+    )
 
 
 def _warned(problem: str, what: str) -> bool:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.kernels import choose
+from georoutenet.kernels.cuda import compile
 from georoutenet.kernels.cuda.compile import Kernel, read_source
 
 BLOCKS = 3  # that run at a time
@@ -87,6 +89,19 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
     monkeypatch.setattr(Kernel, "__call__", record)
     monkeypatch.setattr(Kernel, "count", lambda kernel, arguments: BLOCKS)
     return kernels
+
+
+def count_as_compiled(monkeypatch: pytest.MonkeyPatch, *, launch: str = "") -> None:
+    """Kernels compile for the CPU, where they are emulated; with ``launch``, they cannot be launched."""
+
+    def fail(kernel: Kernel, *arguments: Tensor | int, **options: int | None) -> None:
+        raise RuntimeError(launch)
+
+    emulate(monkeypatch)
+    monkeypatch.setattr(compile, "_compile", lambda kernel, device: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    if launch:
+        monkeypatch.setattr(Kernel, "__call__", fail)
 
 
 def emulate_gpu(monkeypatch: pytest.MonkeyPatch, *, hopper: bool) -> None:

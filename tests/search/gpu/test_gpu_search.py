@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emulated import emulate
+from emulated import count_as_compiled, emulate
 
 import georoutenet as grn
 from georoutenet.crossover import take_better_parts
 from georoutenet.decode.common import rolled
 from georoutenet.decode.costs import RULES
-from georoutenet.errors import InputError
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.kernels.cuda.compile import read_source
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
@@ -284,6 +284,21 @@ def test_what_the_gpu_does_not_search() -> None:
     refused(1024, "got 1,024 and the free end of a path", ends=Ends(1024, closed=False))
     refused(9, "the GPU measures by EUCLIDEAN, EUC_2D, CEIL_2D, got ATT", rule=DistanceRule.ATT)
     refused(9, "depth must be 1 to 5, got 6", depth=6)
+
+
+def test_a_search_that_cannot_be_launched_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is launched once before it is used, and what fails is said once."""
+    device = torch.device("cpu")
+    engine.compiles.cache_clear()
+    count_as_compiled(monkeypatch)
+    assert [engine.compiles(device, kernel) for kernel in engine.SEARCH.values()] == [True] * 4
+    engine.compiles.cache_clear()
+    count_as_compiled(monkeypatch, launch="invalid device function")
+    kernel = engine.SEARCH[256, True]
+    with pytest.warns(GeoRouteNetWarning, match=r"the CPU searches .*invalid device function") as said:
+        assert [engine.compiles(device, kernel) for _ in range(2)] == [False] * 2
+    assert len(said) == 1
+    engine.compiles.cache_clear()
 
 
 @pytest.mark.parametrize("noise", [0.0, engine.TOLERANCE])

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from georoutenet.kernels.cuda.compile import Kernel, compile_all
+from georoutenet.kernels.cuda.compile import Kernel, try_all
 
 LENGTHS = Kernel("tour_lengths.cu", "tour_lengths", warps=4, shared=0)
 
@@ -15,7 +15,12 @@ LENGTHS = Kernel("tour_lengths.cu", "tour_lengths", warps=4, shared=0)
 @cache
 def compiles(device: torch.device) -> bool:
     """Whether the kernel can be had; PyTorch measures as well, in more launches."""
-    return not compile_all([LENGTHS], device)
+
+    def launch() -> None:
+        tours = torch.arange(2, device=device).view(1, 1, 2)
+        lengths(torch.zeros((1, 2, 2), dtype=torch.float64, device=device), tours, closed=True, rule=0)
+
+    return not try_all([LENGTHS], device, launch)
 
 
 def lengths(points: Tensor, tours: Tensor, *, closed: bool, rule: int) -> Tensor:

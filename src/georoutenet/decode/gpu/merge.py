@@ -11,7 +11,7 @@ from torch import Tensor
 from georoutenet.crossover import TOLERANCE
 from georoutenet.decode.costs import RULES, Costs
 from georoutenet.errors import GeoRouteNetWarning
-from georoutenet.kernels.cuda.compile import Kernel, compile_all
+from georoutenet.kernels.cuda.compile import Kernel, try_all
 from georoutenet.problem.instance import DistanceRule
 
 CITIES = 1025
@@ -49,11 +49,21 @@ def merges(device: torch.device, cities: int, rule: DistanceRule | None) -> bool
 
 @cache
 def _compiles(device: torch.device, kernel: Kernel) -> bool:
-    problem = compile_all([kernel], device)
+    problem = try_all([kernel], device, lambda: _launch(kernel, device))
     if problem:
-        message = f"the GPU's merging cannot be compiled with PyTorch {torch.__version__}; the CPU merges"
+        message = f"the GPU's merging does not run with PyTorch {torch.__version__}; the CPU merges"
         warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
     return not problem
+
+
+def _launch(kernel: Kernel, device: torch.device) -> None:
+    """Two equal tours of as many cities as the kernel takes."""
+    size = next(most for most, each in MERGE.items() if each == kernel)
+    costs = Costs(torch.zeros((1, size, 2), dtype=torch.float64, device=device), None)
+    tours = torch.arange(size, dtype=torch.int16, device=device).expand(1, 2, size).contiguous()
+    counts = torch.full((1,), 2, dtype=torch.int32, device=device)
+    units = torch.ones(1, dtype=torch.float64, device=device)
+    merge(tours, counts, units, costs, bases=1, passes=1, rounds=1, bits=0)
 
 
 def merge(

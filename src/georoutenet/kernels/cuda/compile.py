@@ -140,12 +140,15 @@ def _compile(kernel: Kernel, device: torch.device) -> Callable[..., None]:
     return compiled
 
 
-def compile_all(kernels: Sequence[Kernel], device: torch.device) -> str:
-    """Compile kernels side by side. Returns why one cannot be had: a compiler that is missing or refuses, or
-    a private function of PyTorch that has changed; empty if all can."""
+def try_all(kernels: Sequence[Kernel], device: torch.device, launch: Callable[[], object]) -> str:
+    """Compile kernels side by side, then ``launch`` one or more of them on something small. Returns why they
+    cannot be used: a compiler that is missing or refuses, a driver that does not run what was compiled, or a
+    private function of PyTorch that has changed; empty if they can."""
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(_compile, kernels, repeat(device)))
+        with torch.cuda.device(device):
+            launch()
     except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

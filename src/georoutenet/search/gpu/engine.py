@@ -22,7 +22,7 @@ from torch import Tensor
 
 from georoutenet.decode.costs import RULES
 from georoutenet.errors import GeoRouteNetWarning, InputError
-from georoutenet.kernels.cuda.compile import Kernel, compile_all
+from georoutenet.kernels.cuda.compile import Kernel, try_all
 from georoutenet.problem.instance import DistanceRule
 from georoutenet.search.gpu.cycle import Cycle, begun_at_zero, tour_lengths
 from georoutenet.search.path import Ends
@@ -88,12 +88,24 @@ def kernel_for(cycle: Cycle, rule: DistanceRule) -> Kernel:
 
 @cache
 def compiles(device: torch.device, kernel: Kernel) -> bool:
-    """Whether a search can be compiled for the device; warns once if not."""
-    problem = compile_all([LISTS, *ALPHA.values(), kernel], device)
+    """Whether a search can be compiled for the device and launched there; warns once if not."""
+    problem = try_all([LISTS, *ALPHA.values(), kernel], device, lambda: _launch(kernel, device))
     if problem:
-        message = f"the GPU's search cannot be compiled with PyTorch {torch.__version__}; the CPU searches"
+        message = f"the GPU's search does not run with PyTorch {torch.__version__}; the CPU searches"
         warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
     return not problem
+
+
+def _launch(kernel: Kernel, device: torch.device) -> None:
+    """All kernels of a search once: the fewest cities for which it is taken, on a line."""
+    (most, plain) = next(key for key, each in SEARCH.items() if each == kernel)
+    n = max([FEWEST, *(other + 1 for other in WARPS if other < most)])
+    rule = DistanceRule.EUCLIDEAN if plain else DistanceRule.EUC_2D
+    points = torch.arange(2 * n, dtype=torch.float64, device=device).view(1, n, 2)
+    tours = torch.arange(n, device=device)[None]
+    search = Walks(points, tours, ends=Ends(n), rule=rule, iterations=1)
+    search.run(0)
+    search.found()
 
 
 def why_not(n: int, rule: DistanceRule, ends: Ends) -> str:
