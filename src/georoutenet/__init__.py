@@ -41,7 +41,7 @@ _EXPORTS = {
     "load_tsplib": "io.tsplib",
     "read_instance": "io.files",
     "read_tour": "io.files",
-    "show_versions": "policy.versions",
+    "show_versions": "solver.versions",
     "solve": "solver.api",
     "solve_batch": "solver.batch",
     "solve_bulk": "bulk.api",
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.io.tsplib import load_tsplib
-    from georoutenet.policy.versions import show_versions
     from georoutenet.policy.weights import load_policy
     from georoutenet.problem.asymmetric import Asymmetric
     from georoutenet.problem.instance import DistanceRule, Instance
@@ -100,6 +99,7 @@ if TYPE_CHECKING:
     from georoutenet.solver.batch import solve_batch
     from georoutenet.solver.result import Result
     from georoutenet.solver.stages import warm_up
+    from georoutenet.solver.versions import show_versions
     from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement
 
 register()  # the modules of 0.1 that moved

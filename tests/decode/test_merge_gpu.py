@@ -118,16 +118,16 @@ def test_emulated_merging_of_many_cities(n: int, monkeypatch: pytest.MonkeyPatch
 
 def test_what_cannot_be_launched_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kernel is launched once before it is used, and what fails is said once."""
-    device, caches = torch.device("cpu"), (on_gpu._compiles, lengths.compiles)
+    device, caches = torch.device("cpu"), (on_gpu.problem, on_gpu._compiles, lengths.problem)
     for cache in caches:
         cache.cache_clear()
     count_as_compiled(monkeypatch)
     assert [on_gpu._compiles(device, kernel) for kernel in on_gpu.MERGE.values()] == [True] * 3
-    assert lengths.compiles(device)
+    assert lengths.problem(device) == ""
     for cache in caches:
         cache.cache_clear()
     count_as_compiled(monkeypatch, launch="invalid device function")
-    assert not lengths.compiles(device)
+    assert "invalid device function" in lengths.problem(device)
     kernel = on_gpu.kernel_for(50)
     with pytest.warns(GeoRouteNetWarning, match=r"the CPU merges .*invalid device function") as said:
         assert [on_gpu._compiles(device, kernel) for _ in range(2)] == [False] * 2

@@ -16,7 +16,7 @@ from georoutenet.io.atomic import atomic_write, sweep
 from georoutenet.io.cache import cache_folder
 from georoutenet.io.datasets import dataset
 from georoutenet.io.tsplib import load_tsplib
-from georoutenet.policy.versions import report
+from georoutenet.solver.versions import report
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_gpu, "choose_device", lambda name: torch.device(name.replace("auto", "cuda")))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(engine, "try_all", lambda *_: "RuntimeError: no compiler")
+    monkeypatch.setattr(engine, "problem", lambda *_: "RuntimeError: no compiler")
     engine.compiles.cache_clear()
     plain = DistanceRule.EUCLIDEAN
 
@@ -299,7 +299,7 @@ def test_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus("cuda", 2000, improve=False) == ["cuda:0"]
     assert gpus("cuda", 9, DistanceRule.ATT, improve=False) == []
     assert gpus("cuda", 9, improve=False, first="curve") == []
-    monkeypatch.setattr(engine, "try_all", lambda *_: "")
+    monkeypatch.setattr(engine, "problem", lambda *_: "")
     engine.compiles.cache_clear()
     assert gpus("auto", 9) == ["cuda:0"]
     assert gpus("cuda", 9, count=5000) == ["cuda:0", "cuda:1"]

@@ -10,7 +10,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor() -> None:
-    """Print versions, devices, and which form of the network runs on them for what, and why."""
-    from georoutenet.policy.versions import report
+    """Print versions, devices, and in which form the network, the search and the rest run there, and why."""
+    from georoutenet.solver.versions import report
 
     typer.echo("\n".join(report()))

@@ -69,7 +69,7 @@ class Costs:
         if tours.device.type == "cuda" and self.instances is None:
             from georoutenet.decode.gpu import lengths as kernel
 
-            if kernel.compiles(tours.device):
+            if not kernel.problem(tours.device):
                 points = self.coordinates[first : first + len(tours)]
                 return kernel.lengths(points, tours, closed=self.closed, rule=RULES[self.rule])
         edges = self.edges(tours, first)

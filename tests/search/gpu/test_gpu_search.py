@@ -289,16 +289,20 @@ def test_what_the_gpu_does_not_search() -> None:
 def test_a_search_that_cannot_be_launched_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is launched once before it is used, and what fails is said once."""
     device = torch.device("cpu")
-    engine.compiles.cache_clear()
+    caches = (engine.problem, engine.compiles)
+    for cache in caches:
+        cache.cache_clear()
     count_as_compiled(monkeypatch)
     assert [engine.compiles(device, kernel) for kernel in engine.SEARCH.values()] == [True] * 4
-    engine.compiles.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
     count_as_compiled(monkeypatch, launch="invalid device function")
     kernel = engine.SEARCH[256, True]
     with pytest.warns(GeoRouteNetWarning, match=r"the CPU searches .*invalid device function") as said:
         assert [engine.compiles(device, kernel) for _ in range(2)] == [False] * 2
     assert len(said) == 1
-    engine.compiles.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.mark.parametrize("noise", [0.0, engine.TOLERANCE])

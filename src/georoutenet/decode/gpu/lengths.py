@@ -13,14 +13,14 @@ LENGTHS = Kernel("tour_lengths.cu", "tour_lengths", warps=4, shared=0)
 
 
 @cache
-def compiles(device: torch.device) -> bool:
-    """Whether the kernel can be had; PyTorch measures as well, in more launches."""
+def problem(device: torch.device) -> str:
+    """Why the kernel cannot be had, empty if it can; PyTorch measures as well, in more launches."""
 
     def launch() -> None:
         tours = torch.arange(2, device=device).view(1, 1, 2)
         lengths(torch.zeros((1, 2, 2), dtype=torch.float64, device=device), tours, closed=True, rule=0)
 
-    return not try_all([LENGTHS], device, launch)
+    return try_all([LENGTHS], device, launch)
 
 
 def lengths(points: Tensor, tours: Tensor, *, closed: bool, rule: int) -> Tensor:

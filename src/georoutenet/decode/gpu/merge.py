@@ -48,12 +48,18 @@ def merges(device: torch.device, cities: int, rule: DistanceRule | None) -> bool
 
 
 @cache
+def problem(device: torch.device, kernel: Kernel) -> str:
+    """Why the kernel cannot be compiled for the device or launched there, empty if it can."""
+    return try_all([kernel], device, lambda: _launch(kernel, device))
+
+
+@cache
 def _compiles(device: torch.device, kernel: Kernel) -> bool:
-    problem = try_all([kernel], device, lambda: _launch(kernel, device))
-    if problem:
+    reason = problem(device, kernel)
+    if reason:
         message = f"the GPU's merging does not run with PyTorch {torch.__version__}; the CPU merges"
-        warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
-    return not problem
+        warnings.warn(f"{message} ({reason})", GeoRouteNetWarning, stacklevel=3)
+    return not reason
 
 
 def _launch(kernel: Kernel, device: torch.device) -> None:

@@ -87,13 +87,19 @@ def kernel_for(cycle: Cycle, rule: DistanceRule) -> Kernel:
 
 
 @cache
+def problem(device: torch.device, kernel: Kernel) -> str:
+    """Why a search cannot be compiled for the device or launched there, empty if it can."""
+    return try_all([LISTS, *ALPHA.values(), kernel], device, lambda: _launch(kernel, device))
+
+
+@cache
 def compiles(device: torch.device, kernel: Kernel) -> bool:
-    """Whether a search can be compiled for the device and launched there; warns once if not."""
-    problem = try_all([LISTS, *ALPHA.values(), kernel], device, lambda: _launch(kernel, device))
-    if problem:
+    """Whether a search runs on the device; warns once if not."""
+    reason = problem(device, kernel)
+    if reason:
         message = f"the GPU's search does not run with PyTorch {torch.__version__}; the CPU searches"
-        warnings.warn(f"{message} ({problem})", GeoRouteNetWarning, stacklevel=3)
-    return not problem
+        warnings.warn(f"{message} ({reason})", GeoRouteNetWarning, stacklevel=3)
+    return not reason
 
 
 def _launch(kernel: Kernel, device: torch.device) -> None:

@@ -9,7 +9,7 @@ import torch
 from emulated import emulate_gpu
 
 import georoutenet as grn
-from georoutenet.policy import versions
+from georoutenet.solver import versions
 
 
 def test_show_versions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +41,23 @@ def test_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     monkeypatch.setattr(versions, "has_adam", lambda device, dtype: device.type == "cuda")
+    monkeypatch.setattr(versions.engine, "problem", lambda device, kernel: "")
+    monkeypatch.setattr(
+        versions.merge,
+        "problem",
+        lambda device, kernel: "" if kernel.shared < 1e5 else "ValueError: too much",
+    )
+    monkeypatch.setattr(versions.lengths, "problem", lambda device: "RuntimeError: no compiler")
     out = "\n".join(versions.report())
     assert "NVIDIA H200, 141 GiB, compute capability 9.0, 227 KiB of shared memory a block" in out
     assert "training, 512 instances of 50 cities in bfloat16: cuda hopper" in out
-    assert "the optimizer: CUDA kernels" in out
+    for line in (
+        "the optimizer: CUDA kernels",
+        "the search of up to 256 cities: CUDA kernels",
+        "the search of up to 1,024 cities: CUDA kernels",
+        "merging tours of up to 256 cities: CUDA kernels",
+        "merging tours of up to 1,025 cities: the CPU (ValueError: too much)",
+        "lengths of tours: PyTorch (RuntimeError: no compiler)",
+    ):
+        assert f"\n  {line}" in out
+    assert re.search(r"^GPUs used +1 by many instances, each for 1,024 or more of them$", out, re.MULTILINE)

@@ -1,5 +1,6 @@
-"""What runs here: versions, devices, the cache of compiled code, and the form of the network for a few kinds
-of work, with the reasons. For reports of problems, and for those who wonder why something is slow."""
+"""What runs here: versions, devices, the cache of compiled code, the form of the network for a few kinds of
+work, and what else a GPU does, with the reasons. For reports of problems, and for those who wonder why
+something is slow."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ from importlib import import_module, metadata
 
 import torch
 
+from georoutenet.decode.gpu import lengths, merge
 from georoutenet.errors import InputError
 from georoutenet.io.provenance import commit, device_name
 from georoutenet.jit import compiled_folder
 from georoutenet.kernels.choose import Case, describe, has_adam
 from georoutenet.model.config import PolicyConfig
+from georoutenet.search.gpu import engine
+from georoutenet.solver.batch_gpu import LEAST_EACH
 
 PACKAGES = ("torch", "numpy", "scipy", "numba", "safetensors", "triton")
 WORK = {
@@ -26,7 +30,8 @@ WORK = {
 
 
 def show_versions() -> None:
-    """Print what runs here: versions, devices, and which form of the network runs for what, and why."""
+    """Print what runs here: versions, devices, and in which form the network, the optimizer, the search and
+    what follows a decoder run, and why."""
     sys.stdout.write("\n".join(report()) + "\n")
 
 
@@ -41,6 +46,10 @@ def report() -> list[str]:
     rows += [("processor", f"{device_name(torch.device('cpu'))}, {threads}")]
     devices = [torch.device("cpu"), *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
     rows += [(str(device), _gpu(device)) for device in devices[1:]] or [("GPU", "none that PyTorch can use")]
+    if devices[1:]:
+        rows += [
+            ("GPUs used", f"{len(devices) - 1} by many instances, each for {LEAST_EACH:,} or more of them")
+        ]
     rows += [("compiled code", _code())]
     width = max(len(name) for name, _ in rows)
     return [f"{name:{width}}  {value}" for name, value in rows] + [
@@ -83,4 +92,19 @@ def _forms(device: torch.device) -> list[str]:
         lines.append(f"  {what}{f' in {compute}'.replace('torch.', '')}: {form}")
         lines += [f"    not {other}: needs {reason}" for other, reason in others]
     kernels = "CUDA kernels" if has_adam(device, torch.float32) else "PyTorch"
-    return [*lines, f"  the optimizer: {kernels}"]
+    lines.append(f"  the optimizer: {kernels}")
+    return [*lines, *_kernels(device)] if device.type == "cuda" else lines
+
+
+def _kernels(device: torch.device) -> list[str]:
+    """What else a GPU does in kernels, or who does it where they do not run, and why."""
+    work = []
+    for most in engine.WARPS:
+        reason = engine.problem(device, engine.SEARCH[most, True])
+        work.append((f"the search of up to {most:,} cities", "the CPU", reason))
+    for most, kernel in merge.MERGE.items():
+        work.append((f"merging tours of up to {most:,} cities", "the CPU", merge.problem(device, kernel)))
+    work.append(("lengths of tours", "PyTorch", lengths.problem(device)))
+    return [
+        f"  {what}: {f'{other} ({problem})' if problem else 'CUDA kernels'}" for what, other, problem in work
+    ]
