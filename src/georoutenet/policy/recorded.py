@@ -89,13 +89,24 @@ def _recording(
     elif known[key] is None:
         try:
             known[key] = Recording(run, coords, held)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
         except RuntimeError as error:
-            _refused.add(coords.device)
-            message = "a pass of the network cannot be recorded as a CUDA graph; it is launched as it is"
-            warnings.warn(f"{message} ({error})", GeoRouteNetWarning, stacklevel=5)
+            if _is_memory(error):
+                torch.cuda.empty_cache()
+            else:
+                _refused.add(coords.device)
+                message = "a pass of the network cannot be recorded as a CUDA graph; it is launched as it is"
+                warnings.warn(f"{message} ({error})", GeoRouteNetWarning, stacklevel=5)
     known.move_to_end(key)
     while len(known) > SEEN or sum(each is not None for each in known.values()) > SHAPES:
         known.popitem(last=False)
     return known[key]
+
+
+def _is_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out: a capture that this breaks off ends with an error of its own, and what is not
+    taken through PyTorch's allocator, such as the graph itself, says so in words alone."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
