@@ -98,6 +98,25 @@ def test_update_and_logit(batch: int, m: int, n: int, hopper: bool) -> None:
     compare_logit(batch, m, n, hopper=hopper, in_place=n % 2 == 0)
 
 
+def compare_alone(batch: int, m: int, n: int, *, hopper: bool, device: str = "cpu") -> None:
+    """Without gradients nothing but the logits is written, and they are the same."""
+    torch.manual_seed(n)
+    head = [x.to(device) for x in random((D, D), (D,), (D,), (1,))]
+    given = [*(x.detach() for x in update_arguments(batch, m, n, device)), *head]
+    kept = edge_update_logit(*given, hopper=hopper)
+    with torch.no_grad():
+        alone = edge_update_logit(*given, hopper=hopper)
+    assert torch.equal(alone, kept)
+    assert not alone.isnan().any()
+
+
+@pytest.mark.parametrize("hopper", [False, True])
+def test_logits_alone(hopper: bool, launched: list[Kernel]) -> None:
+    for shape in SHAPES:
+        compare_alone(*shape, hopper=hopper)
+    assert [kernel.name for kernel in launched[-2:]] == ["update_logit_forward", "update_logit_alone"]
+
+
 def test_what_is_launched(launched: list[Kernel]) -> None:
     compare_logit(2, 5, 4, hopper=True, in_place=True)
     names = ["update_logit_forward", "logit_backward", "logit_totals", "update_gradients", "part_sums"]
@@ -129,3 +148,4 @@ def test_on_the_device(n: int, hopper: bool) -> None:
     device = on_gpu(hopper)
     compare_embedding(3 * n * n, hopper=hopper, device=device)
     compare_logit(3, n, n, hopper=hopper, in_place=n % 2 == 0, device=device)
+    compare_alone(3, n, n, hopper=hopper, device=device)

@@ -11,6 +11,7 @@ kernels are in `cuda.edge_ends` and `cuda.edge_update`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -68,11 +69,10 @@ class _EdgeEmbedding(torch.autograd.Function):
 class _EdgeUpdateLogit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        e, source, target, weight, gamma, beta, hidden, bias, last, offset, ctx.in_place, ctx.hopper = inputs
-        weight, hidden = weight.to(e.dtype), hidden.to(e.dtype)
-        out, scales, shifts, logits, on = cuda_update.logit_forward(
-            (e, source, target, weight, gamma, beta, hidden, bias, last, offset), hopper=ctx.hopper
-        )
+        *tensors, ctx.in_place, ctx.hopper = inputs
+        given = _with_bf16_matrices(tensors)
+        e, source, target, weight, gamma, _, hidden, bias, last, _ = given
+        out, scales, shifts, logits, on = cuda_update.logit_forward(given, hopper=ctx.hopper)
         ctx.save_for_backward(e, source, target, weight, gamma, scales, shifts, out, hidden, bias, last, on)
         return logits
 
@@ -108,4 +108,11 @@ def edge_update_logit(*inputs: Tensor, in_place: bool = False, hopper: bool) -> 
 
     With ``in_place`` backward may write the gradient of the new states over them: for one backward pass.
     """
+    if not torch.is_grad_enabled():
+        return cuda_update.logits_alone(_with_bf16_matrices(inputs), hopper=hopper)
     return cast("Tensor", _EdgeUpdateLogit.apply(*inputs, in_place, hopper))
+
+
+def _with_bf16_matrices(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The arguments of `edge_update_logit`, both matrices as kernels take them."""
+    return tuple(x.to(inputs[0].dtype) if x.dim() == 2 else x for x in inputs)

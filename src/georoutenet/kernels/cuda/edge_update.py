@@ -37,6 +37,7 @@ def _forward(name: str, shared: int) -> dict[bool, Kernel]:
 
 
 FORWARD, LOGIT_FORWARD = _forward("update_forward", 0), _forward("update_logit_forward", HEAD)
+LOGIT_ALONE = _forward("update_logit_alone", HEAD)
 BACKWARD = Kernel("edge_update.cu", "update_backward", warps=8, shared=2 * MATRIX + 8 * (5 * TILE // 2))
 
 TARGETS = 64  # of an item of the sums, at most
@@ -54,7 +55,7 @@ GRADIENTS = Kernel("edge_update_hopper.cu", "update_gradients", warps=12, shared
 def kernels(*, hopper: bool) -> list[Kernel]:
     """All that a GPU needs."""
     backward = [GRADIENTS] if hopper else [BACKWARD, SUMS]
-    return [FORWARD[hopper], LOGIT_FORWARD[hopper], *backward, SUM]
+    return [FORWARD[hopper], LOGIT_FORWARD[hopper], LOGIT_ALONE[hopper], *backward, SUM]
 
 
 def forward(inputs: tuple[Tensor, ...], *, hopper: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,6 +74,15 @@ def logit_forward(inputs: tuple[Tensor, ...], *, hopper: bool) -> tuple[Tensor, 
     found = *_outputs(e), *logit_outputs(e)
     LOGIT_FORWARD[hopper](*inputs, *found, *_sizes(e))
     return found
+
+
+def logits_alone(inputs: tuple[Tensor, ...], *, hopper: bool) -> Tensor:
+    """The logits of `logit_forward` to the last bit, where no backward pass follows: half of the memory
+    traffic, since the last states are never written."""
+    e = inputs[0]
+    logits = logit_outputs(e)[0]
+    LOGIT_ALONE[hopper](*inputs, logits, *_sizes(e))
+    return logits
 
 
 def _outputs(e: Tensor) -> tuple[Tensor, Tensor, Tensor]:

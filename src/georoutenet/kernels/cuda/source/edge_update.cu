@@ -52,8 +52,9 @@ struct Ends {
 };
 
 // The forward pass: `then` gets each tile's new states, and an accumulator that is free; warps that share a wgmma
-// get there together. What was written to shared memory before is published, too.
-template <int WARPS, class Then>
+// get there together. What was written to shared memory before is published, too. States and norms go to memory
+// if they are to be kept.
+template <int WARPS, bool KEEP, class Then>
 __device__ __forceinline__ void update(uint4* shared, const uint4* e, const uint4* source, const uint4* target,
                                        const unsigned short* weight, const float* gamma, const float* beta, uint4* out,
                                        float* scales, float* shifts, int m, int n, int pairs, Then then) {
@@ -121,10 +122,10 @@ __device__ __forceinline__ void update(uint4* shared, const uint4* e, const uint
       shift[r] = -mean * scale[r];
     }
     int row = 16 * tile + at.g;
-    uint4* to = out + piece(row, at.t);
+    uint4* to = out + (KEEP ? piece(row, at.t) : 0);
 #pragma unroll
     for (int r = 0; r < 2; r++)
-      if (at.t == 0 && row + 8 * r < pairs) scales[row + 8 * r] = scale[r], shifts[row + 8 * r] = shift[r];
+      if (KEEP && at.t == 0 && row + 8 * r < pairs) scales[row + 8 * r] = scale[r], shifts[row + 8 * r] = shift[r];
 #pragma unroll
     for (int c = 0; c < 4; c++) {
 #pragma unroll
@@ -138,7 +139,7 @@ __device__ __forceinline__ void update(uint4* shared, const uint4* e, const uint
       }
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        if (row + 8 * r < pairs)
+        if (KEEP && row + 8 * r < pairs)
           to[128 * r + 4 * c] = make_uint4(x[r][4 * c], x[r][4 * c + 1], x[r][4 * c + 2], x[r][4 * c + 3]);
     }
     then(acc, x, tile, at);
@@ -150,12 +151,33 @@ extern "C" __global__ void __launch_bounds__(UPDATE_FORWARD_WARPS * 32, 1)
 update_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight, const float* gamma,
         const float* beta, uint4* out, float* scales, float* shifts, int m, int n, int pairs) {
   alignas(128) extern __shared__ uint4 shared[];
-  update<UPDATE_FORWARD_WARPS>(shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
-                               [](float (&)[16][4], const word (&)[2][16], int, Lane&) {});
+  update<UPDATE_FORWARD_WARPS, true>(shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
+                                     [](float (&)[16][4], const word (&)[2][16], int, Lane&) {});
 }
 #endif
 
 // The last update, and the head on its states while they are in registers.
+template <int WARPS, bool KEEP>
+__device__ __forceinline__ void update_logit(uint4* shared, const uint4* e, const uint4* source, const uint4* target,
+                                             const unsigned short* weight, const float* gamma, const float* beta,
+                                             const unsigned short* head_weight, const float* bias, const float* last,
+                                             const float* offset, uint4* out, float* scales, float* shifts,
+                                             float* logits, word* on, int m, int n, int pairs) {
+  __shared__ Head head;
+  uint4* hidden = shared + FRAGMENTS + WARPS * 256;
+  head.set(hidden, head_weight, bias, last, offset);
+  Matrix map = matrix_in(hidden), biases = narrow_in(hidden + FRAGMENTS);
+  update<WARPS, KEEP>(
+      shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
+      [&](float (&acc)[16][4], const word (&x)[2][16], int tile, Lane& at) {
+        at = Lane();  // again, rather than kept: registers are few
+        UnitRow unit(at.t);
+        start(acc, unit, biases, x, map);
+        finish(acc, unit, x);
+        head.finish<KEEP>(acc, tile, at, logits, on, pairs);
+      });
+}
+
 #ifdef UPDATE_LOGIT_FORWARD_WARPS
 extern "C" __global__ void __launch_bounds__(UPDATE_LOGIT_FORWARD_WARPS * 32, 1)
 update_logit_forward(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight,
@@ -163,19 +185,20 @@ update_logit_forward(const uint4* e, const uint4* source, const uint4* target, c
                      const float* last, const float* offset, uint4* out, float* scales, float* shifts, float* logits,
                      word* on, int m, int n, int pairs) {
   alignas(128) extern __shared__ uint4 shared[];
-  __shared__ Head head;
-  uint4* hidden = shared + FRAGMENTS + UPDATE_LOGIT_FORWARD_WARPS * 256;
-  head.set(hidden, head_weight, bias, last, offset);
-  Matrix map = matrix_in(hidden), biases = narrow_in(hidden + FRAGMENTS);
-  update<UPDATE_LOGIT_FORWARD_WARPS>(
-      shared, e, source, target, weight, gamma, beta, out, scales, shifts, m, n, pairs,
-      [&](float (&acc)[16][4], const word (&x)[2][16], int tile, Lane& at) {
-        at = Lane();  // again, rather than kept: registers are few
-        UnitRow unit(at.t);
-        start(acc, unit, biases, x, map);
-        finish(acc, unit, x);
-        head.finish(acc, tile, at, logits, on, pairs);
-      });
+  update_logit<UPDATE_LOGIT_FORWARD_WARPS, true>(shared, e, source, target, weight, gamma, beta, head_weight, bias, last,
+                                                 offset, out, scales, shifts, logits, on, m, n, pairs);
+}
+#endif
+
+// The same where no backward pass follows.
+#ifdef UPDATE_LOGIT_ALONE_WARPS
+extern "C" __global__ void __launch_bounds__(UPDATE_LOGIT_ALONE_WARPS * 32, 1)
+update_logit_alone(const uint4* e, const uint4* source, const uint4* target, const unsigned short* weight,
+                   const float* gamma, const float* beta, const unsigned short* head_weight, const float* bias,
+                   const float* last, const float* offset, float* logits, int m, int n, int pairs) {
+  alignas(128) extern __shared__ uint4 shared[];
+  update_logit<UPDATE_LOGIT_ALONE_WARPS, false>(shared, e, source, target, weight, gamma, beta, head_weight, bias, last,
+                                                offset, nullptr, nullptr, nullptr, logits, nullptr, m, n, pairs);
 }
 #endif
 

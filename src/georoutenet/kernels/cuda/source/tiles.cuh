@@ -354,7 +354,8 @@ struct Head {
     for (int f = threadIdx.x; f < WIDTH; f += blockDim.x) ((float*)half_last)[f] = -0.5f * last[f];
     if (threadIdx.x == 0) this->offset = offset[0];
   }
-  // From minus the hidden units of a tile: logits and bits.
+  // From minus the hidden units of a tile: logits, and bits if they are to be kept.
+  template <bool KEEP>
   __device__ __forceinline__ void finish(const float (&acc)[16][4], int tile, Lane at, float* out, word* on, int pairs) const {
     float sums[2] = {};
     word bits[2] = {};
@@ -380,7 +381,7 @@ struct Head {
       int row = 16 * tile + at.g + 8 * r;
       float z = over_row(sums[r]);
       if (row < pairs) {
-        on[(size_t)row * 4 + at.t] = bits[r];
+        if (KEEP) on[(size_t)row * 4 + at.t] = bits[r];
         if (at.t == 0) out[row] = z + offset;
       }
     }
