@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from emulated import count_as_compiled
 
 from georoutenet.errors import GeoRouteNetWarning
-from georoutenet.kernels import choose
+from georoutenet.kernels import choose, encoder
 from georoutenet.kernels.choose import FORMS, Case, describe
 from georoutenet.kernels.cuda import compile as cuda_compile
 from georoutenet.model.config import PolicyConfig
@@ -46,6 +48,18 @@ def test_gpus(gpu: SimpleNamespace) -> None:
         choose.has_adam.cache_clear()
         found.append((choose.choose(TRAINING), choose.has_adam(GPU, torch.float32)))
     assert found == [("cuda hopper", True), ("cuda", True), ("compiled", True), ("compiled", False)]
+
+
+def test_the_page_says_what_does_not_fit_into_99_kib() -> None:
+    """Of the forward pass before Hopper: the most that each kernel takes."""
+    page = Path(__file__).parents[2] / "docs" / "architecture.md"
+    if not page.exists():
+        pytest.skip("the documentation is not part of this installation")
+    taken = {each.name: each.shared >> 10 for each in encoder.kernels(hopper=False)}
+    said = dict(re.findall(r"`(\w+_forward)` (?:takes )?(\d+)", page.read_text(encoding="utf-8")))
+    assert {name: int(size) for name, size in said.items()} == {
+        name: size for name, size in taken.items() if name.endswith("_forward") and size > 99
+    }
 
 
 @pytest.mark.usefixtures("gpu")
