@@ -32,7 +32,7 @@ from georoutenet.problem.generate import GENERATORS
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.shapes import KINDS
 from georoutenet.train.curve import Curve, plot_curves, read_curve
-from research import bulk_picture
+from research import bulk_picture, gpu_picture
 from research.report.figures import figure_names, make_figure
 from research.report.shrink import shrink
 from research.report.tables import make_cells, read_folder
@@ -221,6 +221,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "gallery-customers": example("customers.py", "route.png"),
     "gallery-network": example("network.py", "network.png"),
     "bulk": lambda path: save(bulk_picture.draw(), path),
+    "many-instances": lambda path: save(gpu_picture.draw(), path),
     "training-2x2": training(*PAPER),
     "training-georoutenet-50": training(*(f"georoutenet-50-stage{k}" for k in (1, 2, 3, 4)), stages=True),
     "training-georoutenet": training("georoutenet"),

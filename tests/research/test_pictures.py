@@ -26,7 +26,9 @@ def test_pictures_are_small() -> None:
     assert {path.name: size for path in IMAGES.glob("*.png") if (size := path.stat().st_size) > 150_000} == {}
 
 
-@pytest.mark.parametrize("name", ["bulk", "training-georoutenet-50", "distributions", "results-time"])
+@pytest.mark.parametrize(
+    "name", ["bulk", "many-instances", "training-georoutenet-50", "distributions", "results-time"]
+)
 def test_some_are_drawn_again(name: str, tmp_path: Path) -> None:
     assert draw_all([name], tmp_path) == []
     with Image.open(tmp_path / f"{name}.png") as new, Image.open(IMAGES / f"{name}.png") as kept:
