@@ -116,7 +116,7 @@ at hand, so its values stand beside both. *Millions seen*: instances in training
 weights that it began with; *sampled tours* of them, in millions. The paper's models saw 160 million,
 with one sampled tour each under PG and three under MCS. The stages of `georoutenet-50` and
 `georoutenet` had one seed, so a later stage saw instances of the earlier ones again; they count each
-time.""".splitlines()
+time. What was measured on some of the three sets alone is in the tables of those.""".splitlines()
 
 _ABOUT_SHIFT = """\
 What the paper leaves open: size changed at fixed distribution (uniform), distribution changed at fixed
@@ -266,7 +266,8 @@ def _two_by_two(table: _Table, complete: Sequence[File]) -> list[str]:
                 row += [_shown(paper_value(method, decoder, each).gap, decimals)]
             rows.append(row)
     heads = ["model", "weights", "decoder", "millions seen", "sampled tours"]
-    return markdown_table([*heads, *(head for each in sets for head in (each, "paper"))], rows, 3)
+    whole = [row for row in rows if all(row)]
+    return markdown_table([*heads, *(head for each in sets for head in (each, "paper"))], whole or rows, 3)
 
 
 def _random(table: _Table) -> list[str]:
