@@ -41,7 +41,7 @@ def batch_kind(recipe: Recipe, step: int) -> int:
     if len(kinds) == 1:
         return 0
     x = (recipe.seed * 0x9E3779B97F4A7C15 + step + 1) & _MASK
-    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # SplitMix64's finalizer
+    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # SplitMix64's, with shifts of 29 bits
         x = ((x ^ (x >> 29)) * multiplier) & _MASK
     bounds = list(accumulate(kind.weight for kind in kinds))
     return min(bisect(bounds, (x >> 11) / 2**53 * bounds[-1]), len(kinds) - 1)
