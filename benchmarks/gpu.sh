@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU and no training: tests, each kernel's benchmark, whole steps.
 #   benchmarks/gpu.sh [FOLDER [PART...]]
-# PART is tests, training-tests, kernels, steps, merge or search (default: all); results are appended to FOLDER/*.csv (default:
-# benchmarks/results/gpu). What fails does not stop the rest; the exit status is the number of commands that failed.
+# PART is tests (recorded in tests/gpu_run.json), training-tests (those of training alone), kernels, steps, merge or search (default:
+# all but training-tests); results are appended to FOLDER/*.csv (default: benchmarks/results/gpu). What fails does not stop the rest,
+# what takes too long gets a Ctrl-C; the exit status is the number of commands that failed.
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-benchmarks/results/gpu}
 shift
@@ -11,7 +12,7 @@ export PYTHONPATH=src PYTHONUNBUFFERED=1
 failed=0
 run() {
   echo "== $* ($(date +%T))"
-  timeout "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
+  timeout -s INT -k 30 "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
 }
 # Compiling takes most of the tests' time, and cores: run them side by side where pytest can.
 many=$(python3 -c "import xdist" 2>/dev/null && echo "-n 8")
@@ -21,9 +22,9 @@ gpu_tests() {
 }
 step() { run "$1" python3 benchmarks/gpu/training.py --seconds 3 --csv "$out/training.csv" "${@:2}"; }
 large="n=50 batch=512 M=48" small="n=50 batch=64 M=3"
-for part in ${*:-tests training-tests kernels steps merge search}; do
+for part in ${*:-tests kernels steps merge search}; do
   case $part in
-    tests) gpu_tests 420 tests/kernels tests/model tests/policy tests/decode tests/solver ;;
+    tests) gpu_tests 840 --record-gpu-run tests/decode tests/evaluate tests/kernels tests/research tests/solver tests/train ;;
     training-tests) gpu_tests 420 tests/train ;;
     kernels)
       run 60 python3 benchmarks/gpu/cuda_kernels.py --csv "$out/kernels.csv"

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -75,19 +75,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_running: set[str] = set()
+"""Tests that began and have not ended: at the end of a run, those that a time limit's Ctrl-C broke off."""
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _running.add(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _running.discard(nodeid)
+
+
+def gpu_run(selected: str, device: str, reports: Mapping[str, Sequence[object]]) -> dict[str, object]:
+    """What is recorded of a run: its counts, and which tests it did not come to the end of."""
+    import torch
+
+    from georoutenet.io.provenance import commit, today
+
+    run = {"commit": commit(), "date": today(), "device": device, "torch": torch.__version__}
+    counts = {name: len(reports.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    return run | {"selected": selected, **counts, "unfinished": sorted(_running)}
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep a record of the last run of the tests on a GPU; in the process that collects the results."""
     if not session.config.getoption("--record-gpu-run") or hasattr(session.config, "workerinput"):
         return
     import torch
 
-    from georoutenet.io.provenance import commit, device_name, today
+    from georoutenet.io.provenance import device_name
 
     if not torch.cuda.is_available():
         raise pytest.UsageError("--record-gpu-run needs a CUDA device")
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    counts = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
-    run = {"commit": commit(), "date": today(), "device": device_name(torch.device("cuda", 0))}
-    record = run | {"torch": torch.__version__, "selected": session.config.getoption("-m"), **counts}
+    reports = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    record = gpu_run(session.config.getoption("-m"), device_name(torch.device("cuda", 0)), reports)
     path = Path(__file__).with_name("gpu_run.json")
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
