@@ -55,8 +55,12 @@ with 20, 0.058 and 0.038 with 30. After 300 kicks per city, above the best of th
 with 100, 0.023 with 200."""
 SHORTEST_WALK = 300
 """Kicks of a walk, at least; as many as there are cities where those are more."""
-STUCK = 40
-"""Kicks for each city (of at least ``SHORTEST_WALK``) that have found nothing when a search is stuck."""
+STUCK, LONGER = 40, 3
+"""Kicks for each city (of at least ``SHORTEST_WALK``) that have found nothing when a search is stuck. And how
+many times as long all walks are from then on, with as many times the kicks at their beginning. Six uniform
+instances of 1,000 cities on which searches got stuck, 640 kicks for each city, above the best of all these
+runs: 0.052 % without beginning again, 0.035 with walks as before, 0.007 with walks three times as long. From
+the start these are worse on others: 0.02 % longer after 80 kicks for each city (20 instances)."""
 FAR = 3
 """Kicks in 16 of long edges far apart, where cities lie in clusters: no other changes how these are joined.
 Six boards of 2,500 to 4,000 holes in rows far apart, 4 s: about 2 % above the best known without, 0.55 with
@@ -201,17 +205,17 @@ class _Run:
         self._tell()
         self.descend(state, rule)
         state.count[kernels.ENOUGH] = self.agreed
-        self._walk(state, rule, far, [seed])
+        self._walk(state, rule, far, 1, [seed])
         for turn in itertools.count(1):
             if self.ended or not self._may_kick():
                 break
             other = make_search(rule, x, y, lists, tour, [seed, 0, turn])
             self.aside = True
             self.descend(other, rule)
-            self._walk(other, rule, far, [seed, turn])
+            self._walk(other, rule, far, LONGER, [seed, turn])
             self.aside = False
             self._join(state, other, rule)
-            self._walk(state, rule, far, [seed, turn, 1])
+            self._walk(state, rule, far, LONGER, [seed, turn, 1])
 
     def mean_edge(self) -> float:
         """In the kernels' lengths."""
@@ -227,14 +231,14 @@ class _Run:
             self.record(kernels.run(state, rule, 0, looks)[0] / self.scale, 0, -1)
             looks = next_slice(looks, time.perf_counter() - began, left.seconds)
 
-    def _walk(self, state: Any, rule: Any, far: int, seed: list[int]) -> None:
-        """Walk after walk until nothing was found for long, or the search ends."""
+    def _walk(self, state: Any, rule: Any, far: int, times: int, seed: list[int]) -> None:
+        """Walk after walk, so many times as long, until nothing was found for long or the search ends."""
         from georoutenet.search import kernels
 
         n, edge = len(state.tour), self.mean_edge()
         state.excess[kernels.SLACK], state.excess[kernels.MARGIN] = SLACK * edge, MARGIN * edge
-        state.count[kernels.BRIDGES] = max(BRIDGES, n // CITIES_PER_BRIDGE)
-        state.count[kernels.PATIENCE] = max(SHORTEST_WALK, n)
+        state.count[kernels.BRIDGES] = max(BRIDGES, times * n // CITIES_PER_BRIDGE)
+        state.count[kernels.PATIENCE] = times * max(SHORTEST_WALK, n)
         state.count[kernels.FAR] = far
         patience = STUCK * max(SHORTEST_WALK, n)
         if self.workers > 1:
