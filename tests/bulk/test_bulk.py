@@ -87,10 +87,20 @@ def test_errors_are_rows(tmp_path: Path, here: None) -> None:
         assert found["error"] == [differ, None, again.format(7), again.format(8), "no id: it is null", None]
         assert [tour is None for tour in found["tour"]] == [True, False, True, True, True, False]
         assert [length is None for length in found["length"]] == [True, False, True, True, True, False]
+        assert found["id"] == [7, 8, 7, 8, None, 7]
         assert found["n"] == [0, *(len(one) for one in cities[1:])]
         assert grn.solve_bulk(tmp_path / "in.parquet", out, shard_rows=4, format=format).errors == 4
         manifest = read_manifest(out)
         assert [entry["errors"] for entry in manifest["shards"].values()] == [3, 1]
+
+
+@pytest.mark.parametrize("ids", [[0, None], ["", None]])
+@pytest.mark.parametrize("format", ["parquet", "npz"])
+def test_no_id_is_neither_zero_nor_empty(format: str, ids: list[Any], tmp_path: Path, here: None) -> None:
+    pq.write_table(wide(ids, random_cities(2)), tmp_path / "in.parquet")
+    grn.solve_bulk(tmp_path / "in.parquet", tmp_path / "out", format=format)
+    found = read_folder(tmp_path / "out")
+    assert (found["id"], found["error"]) == (ids, [None, "no id: it is null"])
 
 
 def test_options_that_do_not_fit_an_instance_are_its_errors(tmp_path: Path, here: None) -> None:

@@ -21,7 +21,7 @@ NAME = "_manifest.json"
 """Readers of folders of Parquet files leave out what begins with an underscore."""
 LONGEST = 15
 """Digits of numbers in it."""
-FORMAT = 1
+FORMAT = 2
 """Raised when shards or fingerprints are made otherwise."""
 
 

@@ -23,6 +23,8 @@ from georoutenet.io.atomic import atomic_write
 FORMATS = ("parquet", "npz")
 FOOTER = "georoutenet"
 """The name under which a shard says what it is."""
+NO_ID = "no_id"
+"""The array of an ``.npz`` shard that says which rows were given no id."""
 PIECE = 2_000_000
 """Cities after which finished rows leave the memory, where the format allows it."""
 
@@ -164,13 +166,17 @@ def _pieces(solved: Iterator[list[Solved]]) -> Iterator[list[Solved]]:
 
 
 def _write_npz(file: Any, solved: Iterator[list[Solved]], job: Job, footer: str) -> int:
-    """The columns as arrays; ``tour`` holds all tours, that of row k from ``tour_start[k]`` on."""
+    """The columns as arrays; ``tour`` holds all tours, that of row k from ``tour_start[k]`` on.
+
+    Arrays have no nulls: ``no_id`` says where the 0 or the empty text in ``id`` is none that was given.
+    """
     done = [one for chunk in solved for one in chunk]
     tours = [np.zeros(0, dtype=np.int32) if one.tour is None else one.tour for one in done]
     text_ids = job.input.columns.text_ids
     ids = [("" if one.id is None else str(one.id)) if text_ids else (one.id or 0) for one in done]
     arrays = {
         "id": np.array(ids, dtype=np.str_ if text_ids else np.int64),
+        NO_ID: np.array([one.id is None for one in done], dtype=np.bool_),
         "n": np.array([one.n for one in done], dtype=np.int32),
         "tour": np.concatenate(tours),
         "tour_start": np.cumsum([0, *map(len, tours)], dtype=np.int64),
@@ -213,9 +219,10 @@ def read_shard(path: str | Path) -> dict[str, list[Any]]:
     path = Path(path)
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
-            columns = {
-                name: arrays[name].tolist() for name in arrays.files if name not in (FOOTER, "tour_start")
-            }
+            about = (FOOTER, "tour_start", NO_ID)
+            columns = {name: arrays[name].tolist() for name in arrays.files if name not in about}
+            ids = zip(columns["id"], arrays[NO_ID], strict=True)
+            columns["id"] = [None if missing else id for id, missing in ids]
             starts = arrays["tour_start"]
             tours = np.split(arrays["tour"], starts[1:-1])
         columns["tour"] = [
