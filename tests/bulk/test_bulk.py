@@ -103,6 +103,16 @@ def test_no_id_is_neither_zero_nor_empty(format: str, ids: list[Any], tmp_path: 
     assert (found["id"], found["error"]) == (ids, [None, "no id: it is null"])
 
 
+def test_one_long_id_makes_no_shard_large(tmp_path: Path, here: None) -> None:
+    ids = ["a" * 100_000, *map(str, range(99))]
+    source = write_form("csv", tmp_path, ids, random_cities(100, most=2))
+    assert grn.solve_bulk(source, tmp_path / "out", shard_rows=100, format="npz").errors == 1
+    with np.load(tmp_path / "out" / "part-000000.npz") as arrays:
+        assert arrays["id"].nbytes <= 100 * 256 * 4
+        assert arrays["error"].nbytes <= 100 * 256 * 4
+    assert read_folder(tmp_path / "out")["id"] == [None, *ids[1:]]
+
+
 def test_options_that_do_not_fit_an_instance_are_its_errors(tmp_path: Path, here: None) -> None:
     source = write_form("wide", tmp_path, [1, 2], [[[0.0, 0.0]], random_cities(1, least=6)[0]])
     result = grn.solve_bulk(source, tmp_path / "out", start=4)

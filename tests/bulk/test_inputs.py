@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from made import FORMS, Cities, random_cities, wide, write_form
 
 from georoutenet.bulk import long_csv, parquet, reader
 from georoutenet.bulk.inputs import Rows, find_input
-from georoutenet.bulk.rows import Row
+from georoutenet.bulk.rows import LONGEST_ID, Row
 from georoutenet.errors import InputError, MissingDependencyError
 from georoutenet.io.files import write_instance
 from georoutenet.problem.instance import DistanceRule, Instance
@@ -159,6 +160,25 @@ def test_ids_that_are_no_text(tmp_path: Path) -> None:
             ("caf\\xe9", "the id is not UTF-8: b'caf\\xe9'"),
             (None, "no id: it is null"),
         ]
+
+
+@pytest.mark.parametrize("form", ["wide", "long", "csv", "npz", "tsp"])
+def test_ids_that_are_too_long(form: str, tmp_path: Path) -> None:
+    """One such id would make each of its shard as wide in NumPy's arrays."""
+    ids, cities = ["a" * LONGEST_ID, "ab" * LONGEST_ID], random_cities(2, least=3, most=3)
+    if form == "npz":
+        np.savez(path := tmp_path / "in.npz", id=np.array(ids), coordinates=np.array(cities))
+    elif form == "tsp":
+        for id, place in zip(ids, ("", "b" * 200), strict=True):
+            (tmp_path / place).mkdir(exist_ok=True)
+            name = f"{id[: LONGEST_ID - 100]}.tsp"
+            write_instance(tmp_path / place / name, Instance(cities[0], rule="EUC_2D"))
+        path = tmp_path
+    else:
+        path = write_form(form, tmp_path, ids, cities)
+    short, long = rows_of(path)
+    assert (short.error, long.id, long.instance) == ("", None, None)
+    assert re.fullmatch(r"the id '[ab/]{40}'\.\.\. has \d+ characters; allowed: 256", long.error)
 
 
 def test_ids_of_other_types(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from georoutenet.io.npy import read_header
 BYTES = 4 << 20
 """Read at a time, about."""
 COORDINATES, ID = "coordinates", "id"
-LONGEST_ID = 1 << 16
-"""Bytes that an id may take."""
+ID_BYTES = 1 << 16
+"""What an id may take in the file, as long as the longest of them."""
 UNPACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """NumPy's ways to pack an array. Of others Python unpacks far more than was asked for."""
 
@@ -83,10 +83,10 @@ class _Arrays:
         if self.id is not None and (
             self.id.dtype.kind not in "iuU"
             or self.id.shape != array.shape[:1]
-            or self.id.dtype.itemsize > LONGEST_ID
+            or self.id.dtype.itemsize > ID_BYTES
         ):
             raise InputError(
-                f"{where}: ids are {array.shape[0]:,} numbers or texts of at most {LONGEST_ID:,} bytes, "
+                f"{where}: ids are {array.shape[0]:,} numbers or texts of at most {ID_BYTES:,} bytes, "
                 f"got {self.id.dtype} {self.id.shape}"
             )
         self.count = array.shape[0]

@@ -13,6 +13,8 @@ from georoutenet.problem.instance import DistanceRule, Instance
 Id = int | str | None
 MOST_CITIES = 1 << 24
 """Of an instance: a small file may unpack to more than any memory holds."""
+LONGEST_ID = 256
+"""Characters of an id: in NumPy's arrays each takes as much as the longest of its shard."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class Row:
     error: str = ""
     n: int = 0
     """Cities, as far as they could be counted."""
+
+    def __post_init__(self) -> None:
+        """Whoever reads, an id that is too long is left out of what is kept."""
+        if isinstance(self.id, str) and len(self.id) > LONGEST_ID:
+            given = f"the id {self.id[:40]!r}... has {len(self.id):,} characters; allowed: {LONGEST_ID}"
+            for name, value in (("id", None), ("instance", None), ("error", given)):
+                object.__setattr__(self, name, value)
 
 
 def make_row(id: Any, coordinates: ArrayLike | None, *, geographic: bool = False, error: str = "") -> Row:
