@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from georoutenet.bulk.manifest import read_manifest
 from georoutenet.cli import app
 from georoutenet.errors import InputError
 
@@ -79,6 +80,17 @@ def test_shards_that_fail_are_named_and_give_status_1(source: Path, tmp_path: Pa
     assert status == 1
     assert "part-000001.parquet: " in printed
     assert "1 shard missing" in printed
+
+
+def test_kicks_in_place_of_a_clock(source: Path, tmp_path: Path) -> None:
+    assert run(source, tmp_path / "out", "--max-iterations", 7)[0] == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest["made_of"]["options"]["stop"] == {"MaxIterations": 7}
+    assert manifest["repeats"] is True
+    run(source, tmp_path / "both", "--max-iterations", 7, "--max-seconds", 2)
+    manifest = read_manifest(tmp_path / "both")
+    assert manifest["made_of"]["options"]["stop"] == {"AnyOf": [{"MaxTime": 2.0}, {"MaxIterations": 7}]}
+    assert manifest["repeats"] is False
 
 
 def test_a_dry_run_writes_nothing(source: Path, tmp_path: Path) -> None:

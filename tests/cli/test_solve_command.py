@@ -102,6 +102,14 @@ def test_json(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [result["file"] for result in content["results"]] == ["five.tsp", "cities30.csv"]
 
 
+@pytest.mark.parametrize("more", [[], ["--max-seconds", "100"]])
+def test_so_many_kicks(more: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    arguments = ["--json", "--open", "--max-iterations", "3", *more]  # no bound ends a path's search
+    (result,) = json.loads(run_here("cities20.csv", *arguments).stdout)["results"]
+    assert result["iterations"] == 3
+
+
 def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     arguments = "--no-improve --decoder greedy --views 2 --weights georoutenet-50 --json"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from georoutenet.cli import begin
+from georoutenet.cli.inputs import Iterations, limits
 from georoutenet.cli.inputs import solve_option as option
 from georoutenet.cli.screen import complain, say
 from georoutenet.solver.options import SolveOptions
@@ -58,6 +59,7 @@ def bulk(
     first: Annotated[str, option("first")] = "auto",
     improve: Annotated[bool, option("improve", "--improve/--no-improve")] = True,
     max_seconds: Annotated[float | None, option("max_seconds")] = None,
+    max_iterations: Iterations = None,
     seed: Annotated[int, option("seed")] = 0,
     device: Annotated[str, option("device")] = "auto",
     precision: Annotated[str, option("precision")] = "auto",
@@ -78,7 +80,7 @@ def bulk(
         views=views,
         first=first,
         improve=improve,
-        max_seconds=max_seconds,
+        **limits(max_seconds, max_iterations),
         seed=seed,
         device=device,
         precision=precision,

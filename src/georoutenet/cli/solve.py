@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from georoutenet.cli import begin
-from georoutenet.cli.inputs import CITIES, Matrix, MaxBytes
+from georoutenet.cli.inputs import CITIES, Iterations, Matrix, MaxBytes, limits
 from georoutenet.cli.inputs import solve_option as _option
 from georoutenet.cli.screen import complain, say, styled
 from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
@@ -71,6 +71,7 @@ def solve(
     first: Annotated[str, _option("first")] = "auto",
     improve: Annotated[bool, _option("improve", "--improve/--no-improve")] = True,
     max_seconds: Annotated[float | None, _option("max_seconds")] = None,
+    max_iterations: Iterations = None,
     seed: Annotated[int, _option("seed")] = 0,
     device: Annotated[str, _option("device")] = "auto",
     precision: Annotated[str, _option("precision")] = "auto",
@@ -96,7 +97,7 @@ def solve(
         views=views,
         first=first,
         improve=improve,
-        max_seconds=max_seconds,
+        **limits(max_seconds, max_iterations),
         seed=seed,
         device=device,
         precision=precision,
@@ -221,7 +222,7 @@ def _solve(
 
         shown = replace(options, progress=display.show if console.is_terminal else None)
         cities = [instance for _, instance in instances]
-        if options.max_seconds is not None or several:
+        if options.max_seconds is not None or options.stop is not None or several:
             load_for(cities, shown)
         begin()
         for k, result in solve_all(cities, shown, single=not several):
