@@ -14,6 +14,7 @@ import georoutenet as grn
 from georoutenet.cli import app
 from georoutenet.errors import GeoRouteNetWarning
 from georoutenet.problem.tour import is_permutation
+from georoutenet.solver.options import CPU_NOTE
 
 
 def random_matrix(n: int, seed: int = 0) -> np.ndarray:
@@ -38,11 +39,13 @@ def test_small_matrices_are_solved(n: int) -> None:
 
 def test_without_coordinates_the_first_tour_is_constructed() -> None:
     instance = grn.Instance(matrix=random_matrix(60), name="mine")
-    result = grn.solve(instance, stop=grn.MaxIterations(100))
+    result = grn.solve(instance, stop=grn.MaxIterations(100), device="cpu")
     check(result)
     assert result.method == "greedy edge"
     assert result.length < result.initial_length
-    assert any("the network needs coordinates" in note for note in result.notes)
+    assert result.notes == [CPU_NOTE]  # nobody would have asked the network
+    named = grn.solve(instance, stop=grn.MaxIterations(0), weights="georoutenet-50")
+    assert named.notes == ["the network needs coordinates; the first tour was constructed"]
     for options in ({"decoder": "greedy"}, {"improve": False}):
         with pytest.raises(
             grn.InputError, match="'mine' has distances but no coordinates, which the network"

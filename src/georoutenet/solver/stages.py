@@ -170,17 +170,17 @@ class Group:
     def _decoding(self) -> Decoding | None:
         """What to ask the network, or None where it is not to be asked."""
         options = self.options
-        if not all(instance.has_coordinates for instance in self.instances):
-            if options.decoder is not None or options.first == "network" or not options.improve:
-                _ = [instance.coordinates for instance in self.instances]  # whoever has none complains
-            self.notes.append("the network needs coordinates; the first tour was constructed")
-            return None
         by_size = options.first == "auto" and options.decoder is None and options.improve
         if self.n > NETWORK and by_size:
             self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
             return None
         if by_size and not options.names_network and not gpu_possible(options.device):
             self.notes.append(CPU_NOTE)
+            return None
+        if not all(instance.has_coordinates for instance in self.instances):
+            if not by_size:
+                _ = [instance.coordinates for instance in self.instances]  # whoever has none complains
+            self.notes.append("the network needs coordinates; the first tour was constructed")
             return None
         if not self._affordable(choose_decoding(self.n, options)):
             return None
