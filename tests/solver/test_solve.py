@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solved import VARIANTS, check, random_instance
@@ -21,6 +22,7 @@ from georoutenet.policy.weights import load_policy
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import canonical, tour_length
 from georoutenet.solver.edges import LIKELY
+from georoutenet.solver.options import GPU_NOTE
 from georoutenet.stop import Progress
 
 
@@ -173,6 +175,20 @@ def test_the_network_is_not_asked_about_very_large_instances(monkeypatch: pytest
     assert "network" not in result.timings
     assert "not asked above 60 cities" in result.notes[0]
     assert grn.solve(random_instance(61), stop=grn.MaxIterations(10), decoder="greedy").edges is not None
+
+
+def test_a_first_tour_by_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU is taken for a GPU."""
+    monkeypatch.setattr("georoutenet.solver.stages.gpu_possible", lambda name: name != "cpu")
+    monkeypatch.setattr("georoutenet.solver.stages.choose_device", lambda name: torch.device("cpu"))
+    result = grn.solve(random_instance(30), device="cuda", stop=grn.MaxIterations(10))
+    assert result.method.startswith("georoutenet, beam")
+    assert result.notes == [GPU_NOTE]
+    told = grn.solve(random_instance(30), device="cuda", first="network", stop=grn.MaxIterations(10))
+    assert not told.notes
+    late = grn.solve(random_instance(30), device="cuda", max_seconds=1e-3)
+    assert "network" not in late.timings
+    assert GPU_NOTE not in late.notes
 
 
 def test_same_seed_same_tour() -> None:

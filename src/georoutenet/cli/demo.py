@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from georoutenet.cli.screen import say, styled
-from georoutenet.solver.options import CPU_NOTE
+from georoutenet.solver.options import USUAL
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def demo(
             result.plot(out / file, outline=outline)
         written.append(out / file)
         remarks += [f"{instance.name}: first tour by {result.method}"]
-        remarks += [f"{instance.name}: {note}" for note in result.notes if note != CPU_NOTE]
+        remarks += [f"{instance.name}: {note}" for note in result.notes if note not in USUAL]
         unit, digits = (" km", 0) if instance.latlon is not None else ("", 3)
         table.add_row(
             instance.name,

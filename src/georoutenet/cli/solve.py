@@ -22,7 +22,7 @@ from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
 from georoutenet.io.names import safe_name
 from georoutenet.io.unpack import MAX_BYTES
 from georoutenet.problem.tour import proven
-from georoutenet.solver.options import CPU_NOTE, SolveOptions
+from georoutenet.solver.options import USUAL, SolveOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -232,7 +232,7 @@ def _solve(
                 _fail(file, result, failed)
                 continue
             display.rest()
-            for text in (note for note in result.notes if note != CPU_NOTE):  # that is what is usual
+            for text in (note for note in result.notes if note not in USUAL):
                 _note(f"{result.instance.name}: {text}")
             yield file, result
 

@@ -29,12 +29,11 @@ from georoutenet.problem.tour import tour_length
 from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import space_filling_curve
 from georoutenet.solver.api import available_cores
+from georoutenet.solver.criteria import Cancelled, Later
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
 from georoutenet.solver.stages import (
     AGREED,
-    Cancelled,
     Group,
-    Later,
     default_stop,
     load_compiled,
     that_ends,

@@ -38,6 +38,10 @@ CPU_NOTE = (
     "first='network' asks it"
 )
 """In the notes of most results on a CPU; measured in docs/solving.md."""
+GPU_NOTE = "the first tour is the network's: it is asked on a GPU; first='greedy-edge' does without"
+"""In the notes of most results on a GPU."""
+USUAL = (CPU_NOTE, GPU_NOTE)
+"""Notes of what happens unless something else is asked for; the command line leaves them out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +170,11 @@ class SolveOptions:
         """Whether the caller said anything about the network."""
         own = (self.decoder, self.beam_width, self.views)
         return any(each is not None for each in own) or self.weights != "georoutenet"
+
+    @property
+    def network_by_default(self) -> bool:
+        """Whether size and device alone say if the network is asked."""
+        return self.first == "auto" and self.improve and not self.names_network
 
 
 def _is_flag(value: object) -> bool:

@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from georoutenet.search.path import Ends
 from georoutenet.search.space_filling import nearest_city_tour, space_filling_curve
 from georoutenet.solver import large
 from georoutenet.solver.compiling import compiling
+from georoutenet.solver.criteria import Cancelled, Later
 from georoutenet.solver.edges import EdgeProbabilities
 from georoutenet.solver.network import (
     NETWORK,
@@ -33,9 +34,9 @@ from georoutenet.solver.network import (
     neural_tours,
     seconds_per_view,
 )
-from georoutenet.solver.options import CPU_NOTE, Report, SolveOptions
+from georoutenet.solver.options import CPU_NOTE, GPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
-from georoutenet.stop import AnyOf, Budget, MaxTime, NoImprovement, Progress, Stop, are_gaps, seconds_left
+from georoutenet.stop import AnyOf, MaxTime, NoImprovement, Progress, Stop, are_gaps, seconds_left
 from georoutenet.unbroken import import_whole
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
@@ -58,27 +59,6 @@ FIRST_SEARCH = 0.03
 """Seconds of search, to 1,000 cities, even where importing Numba took the whole limit, as on a busy core."""
 MARGIN = 3
 """Room asked for such work, in multiples of its time: cores are shared."""
-
-
-@dataclass(frozen=True)
-class Later:
-    """A stopping criterion whose clock has been running for ``seconds``."""
-
-    stop: Stop
-    seconds: float
-
-    def budget(self, progress: Progress) -> Budget:
-        return self.stop.budget(replace(progress, seconds=progress.seconds + self.seconds))
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """Stop when an event is set: Ctrl-C reaches the main thread only."""
-
-    event: threading.Event
-
-    def budget(self, progress: Progress) -> Budget:
-        return Budget(seconds=0.0) if self.event.is_set() else Budget()
 
 
 class Group:
@@ -174,7 +154,7 @@ class Group:
         if self.n > NETWORK and by_size:
             self.notes.append(f"the network is not asked above {NETWORK:,} cities unless a decoder is named")
             return None
-        if by_size and not options.names_network and not gpu_possible(options.device):
+        if options.network_by_default and not gpu_possible(options.device):
             self.notes.append(CPU_NOTE)
             return None
         if not all(instance.has_coordinates for instance in self.instances):
@@ -234,6 +214,8 @@ class Group:
             self.cancel.set()
         self.method += str(found.decoding)
         self.tours, self.edges = list(found.tours), found.edges
+        if self.options.network_by_default and gpu_possible(self.options.device):
+            self.notes.append(GPU_NOTE)
         if not found.complete and not found.interrupted:
             finals = " and no more for all finalists" if decoding.finalists else ""
             self.notes.append(f"time for {found.decoding.views} of {decoding.views} views{finals}")
