@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import georoutenet as grn
@@ -53,6 +55,21 @@ def test_without_coordinates_the_first_tour_is_constructed() -> None:
             grn.solve(instance, **options)  # type: ignore[arg-type]
     with pytest.raises(grn.InputError, match="no coordinates"):
         result.plot(probabilities=True)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 40), st.integers(0, 10**6))
+def test_euclidean_distances_give_the_tours_of_the_coordinates(n: int, seed: int) -> None:
+    """So few cities are solved to the end; the two searches go different ways there."""
+    points = np.random.default_rng(seed).random((n, 2))
+    by_points = grn.Instance(points)
+    by_matrix = grn.Instance(matrix=by_points.distance_matrix())
+    expected, found = (
+        grn.solve(instance, stop=grn.MaxIterations(300), seed=seed, device="cpu")
+        for instance in (by_points, by_matrix)
+    )
+    assert found.length == pytest.approx(expected.length, rel=1e-12)
+    np.testing.assert_array_equal(grn.canonical(found.tour), grn.canonical(expected.tour))
 
 
 def test_coordinates_let_the_network_be_asked_and_the_matrix_counts() -> None:
