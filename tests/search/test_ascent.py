@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -130,6 +131,32 @@ def test_alpha_of_tree_edges_is_nothing_and_of_others_what_a_tree_with_them_cost
         others = [other for other in range(8) if other != city]
         by_alpha = sorted(others, key=lambda other: (round(tree((city, other)), 12), matrix[city, other]))
         assert set(lists[city].tolist()) == set(by_alpha[:3])
+
+
+@pytest.mark.parametrize("n", [5, 60, 199, 700])
+def test_a_tight_bound_changes_no_tour(n: int) -> None:
+    instance = Instance(np.random.default_rng(n).random((n, 2)))
+    start = greedy_edge(instance.coordinates)
+    stop = MaxIterations(2 * n)
+    plain, tight = (improve(instance, start, stop=stop, tight_bound=each) for each in (False, True))
+    np.testing.assert_array_equal(plain.tour, tight.tour)
+    best = lower_bound(instance, plain.tour, iterations=3_000)
+    assert plain.lower_bound <= tight.lower_bound <= tight.length
+    assert tight.lower_bound == pytest.approx(best, rel=3e-4)
+    path = improve(instance, start, stop=MaxIterations(5), closed=False, tight_bound=True)
+    assert path.lower_bound is None
+
+
+def test_a_tight_bound_where_there_is_time() -> None:
+    instance = Instance(np.random.default_rng(3).random((600, 2)))
+    code, x, y, _ = kernel_coordinates(instance)
+    ascent = prepare(code, x, y, candidate_neighbors(instance), greedy_edge(instance.coordinates))
+    before = ascent.value
+    ascent.tighten(0.3)  # a tenth of it is too little
+    ascent.tighten(math.inf, lambda: False)
+    assert ascent.value == before
+    ascent.tighten(math.inf)
+    assert ascent.value > before
 
 
 def test_nothing_is_said_of_large_instances() -> None:

@@ -191,6 +191,15 @@ def test_a_first_tour_by_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert GPU_NOTE not in late.notes
 
 
+def test_the_bound_of_one_instance_is_tighter() -> None:
+    """Of many, what each may cost counts; the tours are the same."""
+    instance = random_instance(150, 4)
+    one = grn.solve(instance, stop=grn.MaxIterations(100), device="cpu")
+    (many,) = grn.solve_many([instance], stop=grn.MaxIterations(100), device="cpu")
+    np.testing.assert_array_equal(one.tour, many.tour)
+    assert many.lower_bound < one.lower_bound <= one.length
+
+
 def test_same_seed_same_tour() -> None:
     instance = random_instance(80, 6)
     options: dict[str, Any] = {"decoder": "sample", "beam_width": 16, "stop": grn.MaxIterations(100)}

@@ -109,6 +109,7 @@ def improve(
     closed: bool = True,
     agreed: int = 0,
     workers: int = 1,
+    tight_bound: bool = False,
 ) -> Improved:
     """Shorten ``tour`` under the instance's own distance rule until ``stop``; never returns a longer one.
 
@@ -122,7 +123,8 @@ def improve(
     it, and so do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length.
 
     ``workers`` threads search side by side (``side_by_side.py``, ``large.py``); the result depends on their
-    number.
+    number. ``tight_bound`` spends up to a tenth of the time on a better lower bound, to 2,000 cities; the
+    tours are the same.
     """
     began = time.perf_counter()
     ends = Ends(instance.n, start=start, end=end, closed=closed)
@@ -136,6 +138,7 @@ def improve(
         compile_kernels(path=ends.is_path, large=instance.n > WHOLE, matrix=uses_table(instance))
         run.begin = began + time.perf_counter() - before
         run.agreed, run.workers = agreed, workers
+        run.tight_bound = tight_bound and not ends.is_path
         try:
             with interrupts():
                 run.search(None if neighbors is None else _checked_neighbors(neighbors, instance), seed)
@@ -172,7 +175,7 @@ class _Run:
         self.whole: Any = None  # the tour where it is searched window by window, and
         self.order = np.empty(0, dtype=np.int32)  # what its cities are called outside
         self.lower_bound: Any = None
-        self.agreed, self.workers = 0, 1
+        self.agreed, self.workers, self.tight_bound = 0, 1, False
         self.ended = False  # whether walks agree
         self.aside = False  # whether a search goes on that the best tour knows nothing of yet
 
@@ -192,6 +195,9 @@ class _Run:
                     self.lower_bound = ascent.bound(self.instance, self.scale)
                 if ascent.complete:
                     lists = ascent.neighbors(WIDTH)
+                if self.tight_bound:
+                    ascent.tighten(self.budget().seconds, goes_on)
+                    self.lower_bound = ascent.bound(self.instance, self.scale)
         flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
         places = len(x) - special  # the cities at the ends of a path are in no window

@@ -81,7 +81,7 @@ def solve_one(
         raise InputError(f"give initial_tour or first={options.first!r}, not both")
     tours = None if initial_tour is None else [check_tour(initial_tour, instance.n)]
     group = Group([instance], options, now() if began is None else began, tours, cancel)
-    group.workers, group.longest = threads(options, instance.n), longest
+    group.workers, group.longest, group.tight_bound = threads(options, instance.n), longest, True
     group.first_tours()
     return group.finish(0)
 
@@ -170,6 +170,7 @@ def solve_all(
     for positions in filter(None, sizes.values()):
         try:
             group = Group([instances[k] for k in positions], options, now(), cancel=cancel)
+            group.tight_bound = single
             if single:
                 group.workers = threads(options, group.n)
             group.first_tours()

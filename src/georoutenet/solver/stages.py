@@ -93,6 +93,8 @@ class Group:
         self.shared = 0.0
         self.workers = 1
         """Threads that search one instance."""
+        self.tight_bound = False
+        """Whether the lower bound may take some of the time: not where many instances wait."""
         self.lists: NDArray[np.int32] | None = None
         """Of a large instance that is alone, where its first tour needed them."""
         self.least = FIRST_SEARCH if self.count == 1 and self.n <= 1000 and _numba_import() > 0 else 0.0
@@ -317,6 +319,7 @@ class Group:
                     progress=self._search_report(offset),
                     agreed=AGREED if self.limit is None else 0,
                     workers=self.workers,
+                    tight_bound=self.tight_bound,
                 )
                 bound = found.lower_bound
                 tour, length, iterations = found.tour, found.length, found.iterations
