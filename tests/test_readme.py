@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -108,6 +109,43 @@ def test_the_classical_solvers_of_the_readme(row: str, file: str) -> None:
         if seconds:
             each_took = found.seconds / found.instances
             assert seconds == f"{each_took:.{3 if each_took < 0.1 else 2}f} s"
+
+
+def rows(file: str) -> list[dict[str, str]]:
+    with open(ROOT / "benchmarks" / "results" / file, newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_our_own_search_in_the_readme() -> None:
+    """Gap and seconds are those of the newest rows of each size."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = (each for each in shown.splitlines() if each.startswith("| this package"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")][2:]
+    kept = [row for row in rows("solve_bulk.csv") if "solve_batch" not in row["command"]]
+    for cell, n in zip(cells, ("50", "100", "200"), strict=True):
+        newest = [row for row in kept if row["n"] == n][-1]
+        seconds = 1 / float(newest["per_cpu_second"])
+        gap = abs(float(newest["mean_gap_percent"]))
+        assert cell == f"{gap:.3f} %, {seconds:.{2 if n == '200' else 3}f} s"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/many-instances.md"])
+def test_fast_tsp_beside_our_search_of_many(page: str) -> None:
+    shown = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    found = re.search(
+        r"([\d,]+) instances of 50 cities a second to ([\d.]+) %, (?:where|ours)\D*(\d+) to ([\d.]+) %", shown
+    )
+    assert found is not None
+    fast, ours = (
+        next(row for row in rows("gpu/solve_gpu.csv") if row["what"] == solver and row["set"] == "test50")
+        for solver in ("fast-tsp", "ours")
+    )
+    expected = [
+        f"{float(row['instances_per_second']):,.0f}" if name else f"{float(row['mean_gap_percent']):.4f}"
+        for row in (fast, ours)
+        for name in (True, False)
+    ]
+    assert list(found.groups()) == expected
 
 
 def test_the_readme_shows_the_same_table() -> None:
