@@ -1,9 +1,9 @@
 """Runs packed into few files of limited size, and unpacked where they are kept.
 
 Runs may train on one machine and be kept on another, and what goes from one to the other is a handful of
-files of limited size. So the newest checkpoints of unfinished runs are packed, and weights, metrics and
-results of finished ones, the most needed first. Unpacked, runs that are done move out of the folder that
-travels, and leave a note there.
+files of limited size. So the newest checkpoints of unfinished runs are packed, the weights of runs that are
+not evaluated yet, and weights, metrics and results of finished ones, the most needed first. Unpacked, runs
+that are done move out of the folder that travels, and leave a note there.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ def needed(work: Path, runs: Sequence[str], *, weights: bool) -> list[Path]:
         run = work / name
         small += [run / each for each in (DONE, FAILED, "recipe.toml", "metrics.csv", "validation.csv")]
         small += sorted((work / RESULTS / name).glob("*"))
-        if read_note(run):
-            finished += [run / "best.safetensors", run / "last.safetensors"] if weights else []
-        else:
+        note = read_note(run)
+        if not note:
             best.append(run / "best.safetensors")
             for newest in checkpoints(run)[-1:]:
                 states += sorted(newest.iterdir())
-    return [path for path in (*small, *states, *best, *finished) if path.is_file()]
+        elif not note.get("evaluated"):  # nothing else is left of its training
+            states.append(run / "best.safetensors")
+        if note and weights:
+            finished += [run / "best.safetensors", run / "last.safetensors"]
+    return [path for path in dict.fromkeys((*small, *states, *best, *finished)) if path.is_file()]
 
 
 def pack(
@@ -74,7 +77,7 @@ def pack(
 ) -> tuple[list[Path], list[Path]]:
     """Pack files of ``work`` into parts in ``home``; which parts, and which files found no room.
 
-    Weights of finished runs that an earlier call packed are packed ``again`` only if asked for.
+    Weights of evaluated runs that an earlier call packed are packed ``again`` only if asked for.
     """
     before = set() if again else set(_read_list(work / PACKED))
     text, kept, left, total = io.BytesIO(), [], [], 0
@@ -93,7 +96,7 @@ def pack(
                 continue
             total += entry.size + 2048
             tar.addfile(entry, io.BytesIO(data))
-            if path.suffix == ".safetensors" and read_note(path.parent):
+            if path.suffix == ".safetensors" and read_note(path.parent).get("evaluated"):
                 kept.append(name)
     for old in home.glob(PARTS):
         old.unlink()

@@ -129,7 +129,8 @@ class Piece:
                 continue
             weights = run.given or self.work / run.name / "best.safetensors"
             if not weights.exists():
-                continue  # kept elsewhere
+                say(f"{run.name}: not evaluated, there is no {weights}")
+                continue
             policy = load_policy(weights, torch.device(self.device))
             for set_name, settings in study.tasks(policy.config.encoder):
                 if self.left < 0:

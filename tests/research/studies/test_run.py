@@ -157,6 +157,30 @@ def test_pieces_on_two_machines_are_one_run(
     assert capsys.readouterr().out.count("done") == 3
 
 
+@pytest.mark.parametrize("weights", ["keep", "drop"])
+def test_runs_that_are_not_evaluated_yet_are_evaluated_elsewhere(
+    weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their weights travel both ways, also where those of finished runs stay."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(f'weights = "{weights}"\n' + TINY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Piece, "_evaluate", lambda *_: None)  # as if time were up when training ended
+        run(path, tmp_path / "first", tmp_path / "piece1")
+    second = ["--work", str(tmp_path / "second"), "--kept", str(tmp_path / "kept")]
+    main(["unpack", str(tmp_path / "piece1"), *second])
+    assert "tiny-full: trained" in capsys.readouterr().out
+    main(["send", str(path), *second[:2], "--to", str(tmp_path / "carry")])
+    third = ["--work", str(tmp_path / "third"), "--kept", str(tmp_path / "none")]
+    main(["unpack", str(tmp_path / "carry"), *third])
+    run(path, tmp_path / "third", tmp_path / "piece2")
+    assert "tiny: 3 done" in capsys.readouterr().err
+    main(["unpack", str(tmp_path / "piece2"), *second])
+    for name in NAMES:
+        assert (tmp_path / "kept" / name / "best.safetensors").exists()
+        assert list((tmp_path / "kept" / home.RESULTS / name).iterdir())
+
+
 def test_nar4tsp_is_validated_under_both_statistics(study: Path, tmp_path: Path) -> None:
     """Also over an interruption: a step is there once."""
     first, _, others = TINY.partition("[[run]]")
