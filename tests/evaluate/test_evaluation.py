@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,26 @@ def test_a_killed_run_goes_on(weights: Path, decoder: str, monkeypatch: pytest.M
     whole = evaluate(weights, "test20", weights.parent / "whole.csv", settings, device="cpu")
     assert [row.instance for row in results.rows] == [f"test20-{index}" for index in range(10)]
     np.testing.assert_array_equal(results.lengths, whole.lengths)
+
+
+@pytest.mark.parametrize("settings", [{"decoder": "greedy-views-4"}, {"improve": 0.1}])
+def test_what_an_interrupt_broke_off_is_no_result(
+    weights: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoders and search hand out what they have by then; that is not measured."""
+    name = "improve" if "improve" in settings else "decode_views"
+    whole, calls = getattr(batch_solver, name), []
+
+    def broken_off(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return replace(whole(*args, **kwargs), interrupted=len(calls) == 3)
+
+    monkeypatch.setattr(batch_solver, name, broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        run(weights, limit=6, batch=2, **settings)
+    assert not (weights.parent / "out.csv").exists()
+    rows = (weights.parent / "out.csv.partial").read_text().splitlines()
+    assert len([row for row in rows if row.startswith("test20-")]) == 2  # the first batch
 
 
 def test_other_settings_do_not_go_on(weights: Path) -> None:

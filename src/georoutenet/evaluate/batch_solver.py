@@ -146,12 +146,12 @@ class BatchSolver:
         decoded = time.perf_counter()
         if self.settings.improve:
             stop, seed = MaxTime(self.settings.improve), self.settings.seed
-            tours = np.stack(
-                [
-                    improve(each, tour, stop=stop, seed=seed).tour
-                    for each, tour in zip(instances, tours, strict=True)
-                ]
-            )
+            improved = []
+            for each, tour in zip(instances, tours, strict=True):
+                shorter = improve(each, tour, stop=stop, seed=seed)
+                _go_on(shorter.interrupted)
+                improved.append(shorter.tour)
+            tours = np.stack(improved)
         end = time.perf_counter()
         seconds = end - begin + self.saved_seconds
         return Solved(tours, seconds, self.network_seconds, end - decoded if self.settings.improve else 0.0)
@@ -172,6 +172,7 @@ class BatchSolver:
             batch=BATCH if inputs is None else len(instances),
             inputs=inputs,
         )
+        _go_on(found.interrupted)
         return found.best().cpu().numpy()
 
     def _score(self, coordinates: Tensor) -> Scores:
@@ -199,6 +200,12 @@ class BatchSolver:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def _go_on(interrupted: bool) -> None:
+    """What Ctrl-C broke off still has a tour, but none that is a measurement."""
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def checked_length(instance: Instance, tour: NDArray[np.int64], who: str = "the decoder") -> float:
