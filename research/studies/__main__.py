@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
 
 from georoutenet.device import choose_device
 from georoutenet.errors import GeoRouteNetError
 from research import studies
 from research.studies import home, keep
-from research.studies.plan import packaged, read_study
+from research.studies.plan import Study, packaged, read_study
 from research.studies.run import RESERVE, Piece, say
 
 
@@ -62,26 +63,31 @@ def work(options: argparse.Namespace) -> None:
     if not chosen:
         raise GeoRouteNetError(f"which study? {', '.join(packaged())}")
     piece = Piece(chosen, options.work, str(choose_device(options.device)), options.seconds, options.reserve)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         piece.go()
     finally:  # what there is comes home whatever happened
-        files = [
-            file
-            for study in chosen
-            for file in home.needed(
-                options.work, [run.name for run in study.runs], weights=study.keeps_weights
-            )
-        ]
-        parts, left = home.pack(options.work, options.home, files)
-        size = sum(part.stat().st_size for part in parts)
-        say(f"{size / 1e6:.1f} MB in {len(parts)} parts in {options.home}")
-        for path in left:
-            say(f"no room for {path}")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        pack_all(chosen, options.work, options.home)
+        signal.signal(signal.SIGTERM, before)
     for study in chosen:
         states = [piece.state(run) for run in study.runs]
         say(
             f"{study.name}: " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         )
+
+
+def pack_all(chosen: list[Study], folder: Path, to: Path) -> None:
+    """What others need of these studies."""
+    files = [
+        file
+        for study in chosen
+        for file in home.needed(folder, [run.name for run in study.runs], weights=study.keeps_weights)
+    ]
+    parts, left = home.pack(folder, to, files)
+    say(f"{sum(part.stat().st_size for part in parts) / 1e6:.1f} MB in {len(parts)} parts in {to}")
+    for path in left:
+        say(f"no room for {path}")
 
 
 def bring(options: argparse.Namespace) -> None:

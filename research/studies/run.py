@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from research.studies.plan import Run, Study, as_toml
 
 RESERVE = 15.0
 """Seconds for packing, and for the last checkpoint."""
+LAST = 5.0
+"""Seconds for the last checkpoint of a process that is stopped."""
 LEAST = 20.0
 """Seconds that are too few to begin training."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,11 +57,16 @@ class Piece:
 
     def go(self) -> None:
         """Train and evaluate in the order of the lists until all is done or time is up."""
-        for study in self.studies:
-            self._evaluate(study)
-            while not self.stopped and self.left > self.least and (group := self._next(study)):
-                self._train(study, group)
+        try:
+            for study in self.studies:
                 self._evaluate(study)
+                while not self.stopped and self.left > self.least and (group := self._next(study)):
+                    self._train(study, group)
+                    self._evaluate(study)
+        except KeyboardInterrupt:
+            if self.left > 0:  # a signal's, not the clock's
+                raise
+            say("time is up")
 
     def state(self, run: Run) -> str:
         folder = self.work / run.name
@@ -83,10 +92,12 @@ class Piece:
                 file.write(as_toml(run.settings))
         say(f"{study.name}: {', '.join(run.name for run in group)}, {self.left:.0f} s left")
         try:
-            if study.sources:
-                _elsewhere(files, study.sources, self.left, self.device)
-            else:
-                session.train(files, seconds=self.left, device=self.device)
+            # The trainer looks at the clock between steps; what hangs within one must not cost all the rest.
+            with alarm(self.left + self.reserve / 2):
+                if study.sources:
+                    _elsewhere(files, study.sources, self.left, self.device)
+                else:
+                    session.train(files, seconds=self.left, device=self.device)
         except (GeoRouteNetError, RuntimeError, subprocess.CalledProcessError) as error:
             session.forget(self.device)
             say(f"{study.name}: {type(error).__name__}: {error}")
@@ -131,16 +142,27 @@ class Piece:
             if not weights.exists():
                 say(f"{run.name}: not evaluated, there is no {weights}")
                 continue
-            policy = load_policy(weights, torch.device(self.device))
-            for set_name, settings in study.tasks(policy.config.encoder):
-                if self.left < 0:
-                    return
-                path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
-                if not path.exists():
-                    found = evaluate(weights, set_name, path, settings, device=self.device, policy=policy)
-                    say(f"{run.name}: {set_name} {settings.label} {found.gaps.mean():.4f} %")
+            with alarm(self.left):
+                policy = load_policy(weights, torch.device(self.device))
+                for set_name, settings in study.tasks(policy.config.encoder):
+                    path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
+                    if not path.exists():
+                        found = evaluate(weights, set_name, path, settings, device=self.device, policy=policy)
+                        say(f"{run.name}: {set_name} {settings.label} {found.gaps.mean():.4f} %")
             note = home.read_note(self.work / run.name) or {"given": str(run.given)}
             home.write_note(self.work / run.name, {**note, "evaluated": True})
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """What takes longer ends as Ctrl-C ends it: with `KeyboardInterrupt`, and nothing half written."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def is_complete(recipe: Recipe, step: int, seconds: float) -> bool:
@@ -154,7 +176,17 @@ def _elsewhere(files: Sequence[Path], sources: str, seconds: float, device: str)
     paths = os.pathsep.join([str(Path(sources).resolve()), str(ROOT)])
     command = [sys.executable, "-m", "research.studies.session", *map(str, files)]
     command += ["--seconds", f"{seconds:.1f}", "--device", device]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": paths})
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as process:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.terminate()  # its trainer writes a checkpoint
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LAST)
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def say(text: str) -> None:

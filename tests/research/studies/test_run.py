@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import tarfile
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +21,8 @@ from georoutenet.policy.weights import load_policy
 from georoutenet.train.trainer import Trainer
 from research.studies import home
 from research.studies.__main__ import main
-from research.studies.plan import read_study
-from research.studies.run import Piece
+from research.studies.plan import Run, as_toml, read_study
+from research.studies.run import Piece, _elsewhere, alarm
 
 SETTINGS = """
 n = 6, batch = 4, steps = 24, epoch_steps = 8, validation = "val50", validation_size = 4,
@@ -228,6 +233,92 @@ def test_what_fails_side_by_side_is_tried_alone_and_then_left(
     run(study, tmp_path / "work", tmp_path / "out")
     assert "made to fail" in (tmp_path / "work" / "tiny-no-edge-bias" / home.FAILED).read_text()
     assert "tiny: 2 done, 1 failed" in capsys.readouterr().err
+
+
+def hang(*_: object, **__: object) -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("what", ["evaluate", "load_policy"])
+def test_the_clock_ends_an_evaluation(
+    what: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be of many minutes; what it has is packed."""
+    monkeypatch.setattr(f"research.studies.run.{what}", hang)
+    tiny = read_study(study)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.safetensors").write_bytes(b"")
+    given = replace(tiny, runs=(Run("mine", {}, Path("mine.safetensors")),))
+    monkeypatch.setattr(
+        "research.studies.run.load_policy" if what == "evaluate" else "research.studies.run.evaluate",
+        lambda *_: load_policy("georoutenet"),
+    )
+    piece = Piece([given, tiny], tmp_path / "work", "cpu", 0.5, 0.0)
+    piece.go()
+    assert piece.left < 0
+    assert not list((tmp_path / "work").glob("tiny-*"))
+
+
+def test_the_clock_ends_a_step_that_does_not(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint before it is left."""
+    one_step = Trainer._one_step
+
+    def hangs(self: Trainer) -> None:
+        if self.step == 7:
+            assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 110
+            signal.raise_signal(signal.SIGALRM)
+        one_step(self)
+
+    monkeypatch.setattr(Trainer, "_one_step", hangs)
+    with pytest.raises(KeyboardInterrupt):
+        Piece([read_study(study)], tmp_path, "cpu", 120.0, 20.0).go()
+    (left,) = home.checkpoints(tmp_path / "tiny-full")
+    assert left.name == "checkpoint-000000005"
+    assert not signal.getitimer(signal.ITIMER_REAL)[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_pack_what_there_is(
+    number: signal.Signals, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), number)
+        hang()
+
+    monkeypatch.setattr("research.studies.run.evaluate", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run(study, tmp_path / "work", tmp_path / "out")
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "tiny-full" in home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
+    assert (tmp_path / "there" / "tiny-full" / "best.safetensors").exists()
+
+
+def test_other_sources_are_stopped_with_a_checkpoint(tmp_path: Path) -> None:
+    """By the clock of the one that started them."""
+    package = Path(load_policy.__code__.co_filename).parents[1]
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "georoutenet").symlink_to(package)
+    file = tmp_path / "tiny-full" / "recipe.toml"
+    file.parent.mkdir()
+    path = tmp_path / "tiny.toml"
+    longer = TINY.replace("steps = 24", "steps = 1_000_000")
+    path.write_text(longer.replace("checkpoint_every = 5", "checkpoint_every = 1_000_000"))
+    file.write_text(as_toml(read_study(path).runs[0].settings))
+    threading.Thread(target=interrupt_when, args=(file.with_name("metrics.csv"),)).start()
+    with alarm(120.0), pytest.raises(KeyboardInterrupt):
+        _elsewhere([file], str(tmp_path / "older"), 600.0, "cpu")
+    assert len(home.checkpoints(file.parent)) == 1
+
+
+def interrupt_when(path: Path) -> None:
+    """As the clock does, as soon as the training is seen to have begun."""
+    while not path.exists() or path.read_text().count("\n") < 3:
+        time.sleep(0.01)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
 
 def test_no_time_begins_nothing(study: Path, tmp_path: Path) -> None:
