@@ -70,10 +70,13 @@ class Piece:
 
     def state(self, run: Run) -> str:
         folder = self.work / run.name
-        if note := home.read_note(folder):
-            return "done" if note.get("evaluated") else "trained"
+        note = home.read_note(folder)
+        if note.get("evaluated"):
+            return "done"
         if (folder / home.FAILED).exists():
             return "failed"
+        if note:
+            return "trained"
         if run.given is not None:
             return "given"
         return "begun" if home.checkpoints(folder) else "to do"
@@ -102,8 +105,7 @@ class Piece:
             session.forget(self.device)
             say(f"{study.name}: {type(error).__name__}: {error}")
             if len(group) == 1:
-                with atomic_write(self.work / group[0].name / home.FAILED) as file:
-                    file.write(f"{type(error).__name__}: {error}\n")
+                self._failed(group[0], [f"{type(error).__name__}: {error}"])
             self.alone.add(study.name)
             return
         for run in group:
@@ -143,14 +145,39 @@ class Piece:
                 say(f"{run.name}: not evaluated, there is no {weights}")
                 continue
             with alarm(self.left):
-                policy = load_policy(weights, torch.device(self.device))
-                for set_name, settings in study.tasks(policy.config.encoder):
-                    path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
-                    if not path.exists():
-                        found = evaluate(weights, set_name, path, settings, device=self.device, policy=policy)
-                        say(f"{run.name}: {set_name} {settings.label} {found.gaps.mean():.4f} %")
+                wrong = self._evaluate_run(study, run, weights)
+            if wrong:
+                self._failed(run, wrong)
+                continue
             note = home.read_note(self.work / run.name) or {"given": str(run.given)}
             home.write_note(self.work / run.name, {**note, "evaluated": True})
+
+    def _evaluate_run(self, study: Study, run: Run, weights: Path) -> list[str]:
+        """What went wrong; one thing keeps none of the others from being measured."""
+        wrong: list[str] = []
+        try:
+            policy = load_policy(weights, torch.device(self.device))
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
+        for set_name, settings in study.tasks(policy.config.encoder):
+            path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
+            if path.exists():
+                continue
+            try:
+                found = evaluate(weights, set_name, path, settings, device=self.device, policy=policy)
+            except Exception as error:
+                wrong.append(f"{set_name} {settings.label}: {type(error).__name__}: {error}")
+                session.forget(self.device)
+                continue
+            say(f"{run.name}: {set_name} {settings.label} {found.gaps.mean():.4f} %")
+        return wrong
+
+    def _failed(self, run: Run, wrong: Sequence[str]) -> None:
+        """Write it down; the run is left alone until that file is removed."""
+        for line in wrong:
+            say(f"{run.name}: {line}")
+        with atomic_write(self.work / run.name / home.FAILED) as file:
+            file.writelines(f"{line}\n" for line in wrong)
 
 
 @contextmanager

@@ -10,13 +10,16 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from runs import assert_same_weights, rows
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.packed import Packed
+from georoutenet.evaluate.settings import Settings
 from georoutenet.policy.weights import load_policy
 from georoutenet.train.trainer import Trainer
 from research.studies import home
@@ -233,6 +236,42 @@ def test_what_fails_side_by_side_is_tried_alone_and_then_left(
     run(study, tmp_path / "work", tmp_path / "out")
     assert "made to fail" in (tmp_path / "work" / "tiny-no-edge-bias" / home.FAILED).read_text()
     assert "tiny: 2 done, 1 failed" in capsys.readouterr().err
+
+
+def test_an_evaluation_that_fails_costs_no_other(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither of the same run nor of those after it, also in a next call; it is tried again when asked to."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged.safetensors").write_bytes(b"x" * 100)
+    given = tmp_path / "given.toml"
+    given.write_text(
+        'given = "*.safetensors"\n[[evaluate]]\nsets = "test20"\ndecoders = "greedy"\nlimit = 2\n'
+    )
+    study.write_text(TINY.replace('decoders = "greedy"', 'decoders = "greedy,beam-4"', 1))
+
+    def without_memory(weights: Path, set_name: str, path: Path, settings: Settings, **others: Any) -> object:
+        if "tiny-full" in str(weights) and settings.label.startswith("greedy"):
+            raise RuntimeError("out of memory")
+        return evaluate(weights, set_name, path, settings, **others)
+
+    folders = ["--work", str(tmp_path / "work"), "--home", str(tmp_path / "out")]
+    command = ["run", str(given), str(study), *folders, "--seconds", "600", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr("research.studies.run.evaluate", without_memory)
+        main(command)
+    said = capsys.readouterr().err
+    assert "given: 1 failed" in said
+    assert "tiny: 1 failed, 2 done" in said
+    assert "damaged" in (tmp_path / "work" / "damaged" / home.FAILED).read_text()
+    failed = tmp_path / "work" / "tiny-full" / home.FAILED
+    assert failed.read_text() == "test20 greedy-first-3: RuntimeError: out of memory\n"
+    assert (tmp_path / "work" / home.RESULTS / "tiny-full" / "test20-beam-4-first-3.csv.gz").exists()
+    main(command)
+    assert "tiny: 1 failed, 2 done" in capsys.readouterr().err
+    failed.unlink()
+    main(command)
+    assert "tiny: 3 done" in capsys.readouterr().err
 
 
 def hang(*_: object, **__: object) -> None:
