@@ -167,7 +167,7 @@ def selection(complete: Sequence[File]) -> list[str]:
 
 def shifts(complete: Sequence[File], partial: Sequence[File]) -> list[str]:
     lines: list[str] = []
-    for decoder in ("Greedy", "Beam-100"):
+    for decoder in DECODERS:
         measured: dict[str, Runs] = {}
         for sizes in SHIFT.values():
             for name in sizes.values():

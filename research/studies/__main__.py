@@ -82,7 +82,7 @@ def pack_all(chosen: list[Study], folder: Path, to: Path) -> None:
     files = [
         file
         for study in chosen
-        for file in home.needed(folder, [run.name for run in study.runs], weights=study.keeps_weights)
+        for file in home.needed(folder, [run.folder for run in study.runs], weights=study.keeps_weights)
     ]
     parts, left = home.pack(folder, to, files)
     say(f"{sum(part.stat().st_size for part in parts) / 1e6:.1f} MB in {len(parts)} parts in {to}")
@@ -99,7 +99,7 @@ def bring(options: argparse.Namespace) -> None:
 
 def send(options: argparse.Namespace) -> None:
     """What another machine needs to go on with unfinished runs, and which ones are done."""
-    names = [run.name for name in options.studies or packaged() for run in read_study(name).runs]
+    names = [run.folder for name in options.studies or packaged() for run in read_study(name).runs]
     parts, left = home.pack(
         options.work, options.to, home.needed(options.work, names, weights=False), again=True
     )

@@ -16,13 +16,13 @@ def keep(study: Study, kept: Path, to: Path) -> list[Path]:
     """Pack the results of all runs of the study that are done, and copy their metrics; what was written."""
     written = []
     for run in study.runs:
-        if not (kept / run.name / DONE).exists():
+        if not (kept / run.folder / DONE).exists():
             continue
         packed = to / "results" / ("" if study.tables == "main" else "studies") / f"{run.name}.npz"
         packed.parent.mkdir(parents=True, exist_ok=True)
-        pack_folder(packed, kept / RESULTS / run.name)
+        pack_folder(packed, kept / RESULTS / run.folder)
         written.append(packed)
-        metrics = kept / run.name / "metrics.csv"
+        metrics = kept / run.folder / "metrics.csv"
         if metrics.exists():
             written.append(to / "docs" / "runs" / f"{run.name}.csv.gz")
             data = io.BytesIO()

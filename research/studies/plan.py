@@ -9,7 +9,7 @@ sources = "carry/older/src"       train with the package in this folder instead 
 weights = "keep"                  or "drop": weights of finished runs are not brought home (default: keep)
 base = "short-full"               what the tables compare with
 tables = "studies"                where the results belong: results/studies, or "main" for results
-given = "carry/weights*/*.safetensors"  evaluation alone, a run for each file
+given = "carry/weights*/*.safetensors"  evaluation alone, a run for each file and its seed
 
 [[run]]                           name, and of its own: recipe, set, seeds
 [[evaluate]]                      sets, decoders, and optionally batch, limit, statistics (NAR4TSP alone)
@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.evaluation import weights_name
 from georoutenet.evaluate.settings import Settings, parse_decoder
 from georoutenet.io.datasets import parse_sets
+from georoutenet.policy.weights import read_card
 from georoutenet.train.recipe import Recipe, find_recipe, recipe_from_dict
 
 HERE = Path(__file__).parent
@@ -42,6 +45,13 @@ class Run:
     name: str
     settings: Mapping[str, Any]
     given: Path | None = None
+    study: str = ""
+
+    @property
+    def folder(self) -> str:
+        """In the folders of runs. Weights that one study trained may be given to others, and each has its own
+        results and note."""
+        return self.name if self.given is None else f"{self.study}-{self.name}"
 
     def recipe(self) -> Recipe:
         return recipe_from_dict(self.settings)
@@ -92,10 +102,11 @@ def read_study(name: str | Path) -> Study:
     asked.sort(key=lambda each: each[0])  # all runs with the first seed come first
     runs = [_run(table, values, seed, path.parent) for _, table, seed in asked]
     if pattern := values.get("given"):
-        runs += [Run(file.stem, {}, file) for file in sorted(Path().glob(pattern))]
+        runs += [Run(_given_name(file), {}, file, path.stem) for file in sorted(Path().glob(pattern))]
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
-        raise InputError(f"{path.name}: two runs have one name")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{path.name}: two runs have one name, {twice}")
     return Study(
         path.stem,
         values.get("about", ""),
@@ -112,6 +123,16 @@ def read_study(name: str | Path) -> Study:
 def _check(values: Mapping[str, Any], allowed: set[str], where: str) -> None:
     if unknown := sorted(values.keys() - allowed):
         raise InputError(f"{where}: unknown {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
+
+
+def _given_name(file: Path) -> str:
+    """The seeds of a recipe may have files of one name in folders of their own."""
+    name, seed = weights_name(file), None
+    with suppress(InputError):  # a damaged file is told of when it is to be evaluated
+        recipe = read_card(file)[1].get("recipe")
+        seed = recipe.get("seed") if isinstance(recipe, dict) else None
+    plain = seed in (None, FIRST_SEED) or name.endswith(f"-seed{seed}")
+    return name if plain else f"{name}-seed{seed}"
 
 
 def _run(table: Mapping[str, Any], study: Mapping[str, Any], seed: int, folder: Path) -> Run:

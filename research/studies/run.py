@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 import torch
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.evaluation import default_file, evaluate
+from georoutenet.evaluate.evaluation import default_file, evaluate, weights_name
 from georoutenet.io.atomic import atomic_write
 from georoutenet.policy.weights import load_policy, read_card
 from georoutenet.train.recipe import Recipe
@@ -30,6 +31,8 @@ LAST = 5.0
 """Seconds for the last checkpoint of a process that is stopped."""
 LEAST = 20.0
 """Seconds that are too few to begin training."""
+GIVEN = "given"
+"""In the folder of runs: given weights that had to be named otherwise."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,7 +72,7 @@ class Piece:
             say("time is up")
 
     def state(self, run: Run) -> str:
-        folder = self.work / run.name
+        folder = self.work / run.folder
         note = home.read_note(folder)
         if note.get("evaluated"):
             return "done"
@@ -140,7 +143,7 @@ class Piece:
         for run in () if self.stopped else study.runs:
             if self.state(run) not in ("trained", "given"):
                 continue
-            weights = run.given or self.work / run.name / "best.safetensors"
+            weights = self._weights(run)
             if not weights.exists():
                 say(f"{run.name}: not evaluated, there is no {weights}")
                 continue
@@ -149,8 +152,19 @@ class Piece:
             if wrong:
                 self._failed(run, wrong)
                 continue
-            note = home.read_note(self.work / run.name) or {"given": str(run.given)}
-            home.write_note(self.work / run.name, {**note, "evaluated": True})
+            note = home.read_note(self.work / run.folder) or {"given": str(run.given)}
+            home.write_note(self.work / run.folder, {**note, "evaluated": True})
+
+    def _weights(self, run: Run) -> Path:
+        """The file to evaluate, under the name of the run, which the results bear."""
+        if run.given is None:
+            return self.work / run.folder / "best.safetensors"
+        if weights_name(run.given) == run.name:
+            return run.given
+        named = self.work / GIVEN / f"{run.name}.safetensors"
+        named.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.given, named)
+        return named
 
     def _evaluate_run(self, study: Study, run: Run, weights: Path) -> list[str]:
         """What went wrong; one thing keeps none of the others from being measured."""
@@ -160,7 +174,7 @@ class Piece:
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]
         for set_name, settings in study.tasks(policy.config.encoder):
-            path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.name)
+            path = default_file(weights, set_name, settings, self.work / home.RESULTS / run.folder)
             if path.exists():
                 continue
             try:
@@ -176,7 +190,7 @@ class Piece:
         """Write it down; the run is left alone until that file is removed."""
         for line in wrong:
             say(f"{run.name}: {line}")
-        with atomic_write(self.work / run.name / home.FAILED) as file:
+        with atomic_write(self.work / run.folder / home.FAILED) as file:
             file.writelines(f"{line}\n" for line in wrong)
 
 

@@ -20,7 +20,7 @@ from georoutenet.errors import InputError
 from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.packed import Packed
 from georoutenet.evaluate.settings import Settings
-from georoutenet.policy.weights import load_policy
+from georoutenet.policy.weights import load_policy, save_weights
 from georoutenet.train.trainer import Trainer
 from research.studies import home
 from research.studies.__main__ import main
@@ -263,7 +263,7 @@ def test_an_evaluation_that_fails_costs_no_other(
     said = capsys.readouterr().err
     assert "given: 1 failed" in said
     assert "tiny: 1 failed, 2 done" in said
-    assert "damaged" in (tmp_path / "work" / "damaged" / home.FAILED).read_text()
+    assert "damaged" in (tmp_path / "work" / "given-damaged" / home.FAILED).read_text()
     failed = tmp_path / "work" / "tiny-full" / home.FAILED
     assert failed.read_text() == "test20 greedy-first-3: RuntimeError: out of memory\n"
     assert (tmp_path / "work" / home.RESULTS / "tiny-full" / "test20-beam-4-first-3.csv.gz").exists()
@@ -381,6 +381,33 @@ def test_given_weights_are_evaluated(tmp_path: Path, study: Path, monkeypatch: p
     main(["keep", str(given), "--kept", "kept2", "--to", "repository"])
     packed = Packed(tmp_path / "repository" / "results" / "mine.npz").results()
     assert sorted(packed) == ["test20-beam-4-first-2", "test20-greedy-first-2"]
+
+
+def test_given_weights_are_named_by_their_seed_and_evaluated_by_each_study(
+    tmp_path: Path, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of seeds have one name, and what trained them is done without the sets of another study."""
+    monkeypatch.chdir(tmp_path)
+    for folder, seed in (("weights", 1234), ("weights2", 2), ("weights3", 3)):
+        policy, card = load_policy("georoutenet-50"), {"recipe": {"seed": seed, "objective": "mcs"}}
+        save_weights(tmp_path / folder / f"mine{'-seed3' if seed == 3 else ''}.safetensors", policy, card)
+    home.write_note(tmp_path / "work" / "mine-seed3", {"step": 24, "evaluated": True})
+    given = tmp_path / "given.toml"
+    given.write_text(
+        'given = "weights*/*.safetensors"\n[[evaluate]]\nsets = "test20"\ndecoders = "greedy"\nlimit = 2\n'
+    )
+    names = ["mine", "mine-seed2", "mine-seed3"]
+    assert [each.name for each in read_study(given).runs] == names
+    run(given, tmp_path / "work", tmp_path / "out")
+    main(["unpack", "out", "--work", "home", "--kept", "kept"])
+    main(["keep", str(given), "--kept", "kept", "--to", "repository"])
+    for name in names:
+        (cell,) = Packed(tmp_path / "repository" / "results" / "studies" / f"{name}.npz").results().values()
+        assert cell.header["weights"] == name
+    assert not list((tmp_path / "kept").rglob("*.safetensors"))
+    (tmp_path / "weights2" / "mine-seed2.safetensors").write_bytes(b"damaged")
+    with pytest.raises(InputError, match="two runs have one name, mine-seed2"):
+        read_study(given)
 
 
 def made_up(work: Path, name: str, size: int, *, note: bool) -> Path:
