@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from georoutenet.evaluate.names import METHODS
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.statistics import RESAMPLES, SEED
-from georoutenet.io.datasets import DATASETS, dataset
+from georoutenet.io.datasets import DATASETS, Role, dataset
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
 from research.report import replication, studies
 from research.report.efficiency import Measurement, PaperEfficiency, paper_efficiency
@@ -304,7 +304,7 @@ def _solver_gap(solver: str, set_name: str, decimals: int, names: Sequence[str] 
 
 
 def _held_out(table: _Table) -> list[str]:
-    sets = [each for each in DATASETS.values() if each.is_random and each.name not in ("val50", "diag100")]
+    sets = [each for each in DATASETS.values() if each.is_random and each.role is Role.HELD_OUT]
     lines = []
     for _, weights in table.models:
         if weights:

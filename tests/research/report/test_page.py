@@ -46,6 +46,13 @@ def test_random_sets(tmp_path: Path) -> None:
     assert picture in page(tmp_path)
 
 
+def test_sets_of_selection_are_not_called_held_out(tmp_path: Path) -> None:
+    for name in ("val50", "val1000", "structure500", "valstructure200"):
+        write_results(tmp_path / "a" / f"{name}.csv.gz", random_set(name))
+    rows = [line.split()[1] for line in section(page(tmp_path), "Held-out random sets") if line[0:3] == "| s"]
+    assert rows == ["set", "structure500"]
+
+
 def test_what_is_not_measured_is_empty_beside_the_paper(tmp_path: Path) -> None:
     write_results(tmp_path / "t.csv", tsplib_set())
     lines = page(tmp_path)

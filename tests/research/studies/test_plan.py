@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from georoutenet.errors import InputError
+from georoutenet.io.datasets import Role, dataset
 from georoutenet.kernels.choose import FORMS, Case, unmet
 from georoutenet.policy import Policy
 from georoutenet.train.pins import COMPONENTS
@@ -18,7 +19,7 @@ from research.studies.plan import Run, as_toml, packaged, read_study
 
 def test_every_study_is_read() -> None:
     assert {"components", "settings", "seed3-nar4tsp", "paper-budget", "shift"} <= set(packaged())
-    names = [run.name for each in packaged() for run in read_study(each).runs]
+    names = [run.folder for each in packaged() for run in read_study(each).runs]
     assert len(set(names)) == len(names)
     for each in packaged():
         study = read_study(each)
@@ -175,6 +176,17 @@ def test_structure_and_size_are_added_one_after_the_other() -> None:
         assert [each.split(":")[0] for each in differences(run, both)] == ["mix"]
     assert [each.split(":")[0] for each in differences(floor, both)] == ["entropy_floor"]
     assert [each.split(":")[0] for each in differences(best_of, both)] == ["baseline", "best_of"]
-    (whole,) = read_study("structure-whole").runs
+    whole, now = read_study("structure-whole").runs
+    assert now.given
     assert whole.recipe().batches() == mixes[2]
     assert whole.recipe().seed not in {run.recipe().seed for run in study.runs[:5]}
+
+
+def test_the_run_that_may_be_packaged_is_measured_on_sets_kept_apart() -> None:
+    """Those of which figures are wanted; its selection sees none of them."""
+    sets = {name for name, _ in read_study("structure-whole").evaluations}
+    held_out = {name for name in sets if dataset(name).role is Role.HELD_OUT}
+    assert {f"test{n}" for n in (50, 100, 200, 500, 1000)} | {"clustered200"} <= held_out
+    assert {f"{kind}{n}" for kind in ("val", "valstructure") for n in (200, 500, 1000)} <= sets
+    (table,) = {each.limit for name, each in read_study("structure-whole").evaluations if name in held_out}
+    assert table is None  # whole sets alone are in the tables
