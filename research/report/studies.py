@@ -21,10 +21,11 @@ from research.studies.plan import FIRST_SEED, Study, packaged, read_study
 ABOUT = """\
 Runs of `research/studies`, made by `python -m research.studies`: each changes one thing of the run in the
 first row of its table. Mean gaps over seeds, in percent; in parentheses how many points the gap is larger
-(+) or smaller (-) than the first row's with the same seed on the same instances, seed by seed. *Between
-seeds*: half of the 95 % interval of such a difference, its variance between seeds pooled over the rows (t);
-what is less than that says nothing. Of components and settings test100 with Beam-100 was declared to count
-before any of them ran ([protocol](protocol.md#what-is-measured)); all else is exploration.""".splitlines()
+(+) or smaller (-) than the first row's on the same instances, with the same seed, seed by seed (weights
+that runs began with have one seed, which stands for all). *Between seeds*: half of the 95 % interval of
+such a difference, its variance between seeds pooled over the rows (t); what is less than that says
+nothing. Of components and settings test100 with Beam-100 was declared to count before any of them ran
+([protocol](protocol.md#what-is-measured)); all else is exploration.""".splitlines()
 
 
 class Key(NamedTuple):
@@ -67,12 +68,13 @@ def _by_key(files: Sequence[File]) -> dict[Key, Results]:
 def _tables(study: Study, runs: Sequence[str], known: dict[Key, Results]) -> list[str]:
     """A table for each decoder."""
     names = list(dict.fromkeys([study.base, *runs])) if study.base else list(runs)
+    trained = not any(run.given and run.name == study.base for run in study.runs)
     sets = sorted({set_name for set_name, _ in study.evaluations}, key=list(DATASETS).index)
     lines = []
     for decoder in dict.fromkeys(key.decoder for key in known if key.run in runs):
         rows, spreads = [], {set_name: list[np.ndarray]() for set_name in sets}
         for run in names:
-            cells = [_cell(known, run, study.base, decoder, each, spreads[each]) for each in sets]
+            cells = [_cell(known, run, study.base, decoder, each, spreads[each], trained) for each in sets]
             if any(cells):
                 seeds = sorted(
                     {key.seed for key in known if key.run == run}, key=lambda s: (s != FIRST_SEED, s)
@@ -85,16 +87,22 @@ def _tables(study: Study, runs: Sequence[str], known: dict[Key, Results]) -> lis
 
 
 def _cell(
-    known: dict[Key, Results], run: str, base: str, decoder: str, set_name: str, spread: list[np.ndarray]
+    known: dict[Key, Results],
+    run: str,
+    base: str,
+    decoder: str,
+    set_name: str,
+    spread: list[np.ndarray],
+    trained: bool,
 ) -> str:
-    """The mean gap of a run over its seeds, and the differences to the base; those of several seeds are
-    added to ``spread``."""
+    """The mean gap of a run over its seeds, and the differences to the base with the same seed, or to a given
+    one, which has no other seeds; those of several seeds are added to ``spread``."""
     own = {key.seed: each for key, each in known.items() if (key.run, *key[2:]) == (run, decoder, set_name)}
     if not own:
         return ""
     gaps, differences = [], []
     for seed, results in sorted(own.items(), key=lambda item: (item[0] != FIRST_SEED, item[0])):
-        with_it = known.get(Key(base, seed, decoder, set_name))
+        with_it = known.get(Key(base, seed if trained else FIRST_SEED, decoder, set_name))
         if with_it is None or run == base:
             gaps.append(float(results.gaps.mean()))
             continue

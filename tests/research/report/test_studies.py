@@ -70,6 +70,15 @@ def test_a_base_among_the_other_results_counts_on_the_same_instances() -> None:
         studies([made("capacity-georoutenet-3", [2, 2, 4])], [other])
 
 
+def test_a_given_base_is_that_of_every_seed() -> None:
+    """Weights that runs began with have no run of those runs' seeds."""
+    files = [made("georoutenet", [1, 2, 3], "val50"), made("structure-alone-seed1236", [1, 2, 6], "val50")]
+    lines = studies(files[1:], files[:1])
+    place = row_of(lines, "run").index("val50")
+    assert row_of(lines, "structure-alone")[place] == "3.000 (+1.000)"
+    assert row_of(lines, "georoutenet")[place] == "2.000"
+
+
 def test_studies_stay_out_of_the_other_tables(tmp_path: Path) -> None:
     for name, results in FILES[:3]:
         weights = results.header["weights"]
