@@ -34,7 +34,7 @@ from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
 from georoutenet.io.datasets import Dataset
 from georoutenet.problem.generate import Coordinates
-from research.references.keep import improve, save_references
+from research.references.keep import improve, save_references, unknown
 from research.references.solvers import make_solver
 
 Progress = Callable[[int, int], None]
@@ -80,7 +80,7 @@ def make_references(
     chunks = [chunk for each in passes for chunk in _chunks(data, each, known)]
     _solve(data, chunks, workers=workers, progress=progress)
     # Read again: another job may have finished while this one was computing.
-    known = _start(data, folder) or _placeholder(data)
+    known = _start(data, folder) or unknown(data.name)
     for each in passes:
         known = _merge(known, each, [_read(chunk) for chunk in chunks if chunk.of is each])
     path = save_references(known, folder)
@@ -101,17 +101,6 @@ def _start(data: Dataset, folder: Path) -> References | None:
         if has_references(data.name, place):
             return load_references(data.name, place)
     return None
-
-
-def _placeholder(data: Dataset) -> References:
-    """Nothing known: infinitely long, so that any tour is better."""
-    assert data.n is not None
-    return References(
-        data.name,
-        np.tile(np.arange(data.n), (data.count, 1)),
-        np.full(data.count, np.inf),
-        np.zeros(data.count, dtype=np.bool_),
-    )
 
 
 def _job_folder(data: Dataset, each: Pass) -> Path:

@@ -3,7 +3,8 @@
     python -m research.references.search diag100                # each unproven instance solved from nothing
     python -m research.references.search test1000 --seconds 2   # searched on from the tour that is known
 
-Tours that are not shorter change nothing, and a tour stays *best known*: the search proves nothing.
+Tours that are not shorter change nothing, and a tour stays *best known*: the search proves nothing. Sets of
+which no tour is known are solved from nothing, all of their instances.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from georoutenet.errors import GeoRouteNetError, InputError
-from georoutenet.evaluate.references import PACKAGED, References, load_references, random_set
+from georoutenet.evaluate.references import PACKAGED, References, has_references, load_references, random_set
 from georoutenet.solver.api import solve, solve_many
-from research.references.keep import improve, save_references
+from research.references.keep import improve, save_references, unknown
 
 BLOCK = 500
 """Instances that are solved at a time."""
@@ -28,6 +29,9 @@ def search(known: References, *, seconds: float | None = None, first: int | None
     """The references with the tours that the search found shorter, and a line of what was done."""
     if first is not None and not 1 <= first <= known.count:
         raise InputError(f"{known.name} has {known.count} instances; cannot take the first {first}")
+    is_known = np.isfinite(known.lengths)
+    if not is_known[slice(first, None) if first else slice(0, 0)].all():
+        raise InputError(f"{known.name} has no references yet: search all of its {known.count} instances")
     rows = np.flatnonzero(~known.proven[:first]).astype(np.int64)
     coordinates = random_set(known.name).coordinates
     began, tours = time.perf_counter(), [np.empty((0, known.n), dtype=np.int64)]
@@ -37,7 +41,12 @@ def search(known: References, *, seconds: float | None = None, first: int | None
             results = solve_many(problems, workers=1)
         else:
             results = [
-                solve(each, initial_tour=known.tours[row], max_seconds=seconds, workers=1)
+                solve(
+                    each,
+                    initial_tour=known.tours[row] if is_known[row] else None,
+                    max_seconds=seconds,
+                    workers=1,
+                )
                 for each, row in zip(problems, block, strict=True)
             ]
         tours.append(np.stack([result.tour for result in results]))
@@ -45,7 +54,10 @@ def search(known: References, *, seconds: float | None = None, first: int | None
     better.info.append(
         {
             "solver": "georoutenet",
-            "settings": {"from": "nothing"} if seconds is None else {"from": "known", "seconds": seconds},
+            "settings": {
+                "from": "nothing" if seconds is None or not is_known.all() else "known",
+                **({} if seconds is None else {"seconds": seconds}),
+            },
             "instances": len(rows),
             "improved": int((better.lengths < known.lengths).sum()),
             "seconds": round(time.perf_counter() - began, 1),
@@ -65,12 +77,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PACKAGED, help="folder of the .npz file")
     options = parser.parse_args()
     try:
-        known = load_references(options.name)
+        known = load_references(options.name) if has_references(options.name) else unknown(options.name)
         better = search(known, seconds=options.seconds, first=options.first)
         save_references(better, options.out)
     except GeoRouteNetError as error:
         raise SystemExit(f"error: {error}") from None
-    shorter = np.flatnonzero(better.lengths < known.lengths)
+    shorter = np.flatnonzero((better.lengths < known.lengths) & np.isfinite(known.lengths))
     print(f"{options.name}: {better.info[-1]}")
     for row in shorter:
         percent = 100 * (known.lengths[row] / better.lengths[row] - 1)

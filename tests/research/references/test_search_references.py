@@ -9,7 +9,9 @@ import pytest
 
 from georoutenet.errors import InputError
 from georoutenet.evaluate.references import References, load_references, random_set
+from georoutenet.io.datasets import dataset
 from georoutenet.problem.tour import tour_lengths
+from research.references.keep import unknown
 from research.references.search import search
 
 
@@ -33,6 +35,22 @@ def test_longer_tours_are_replaced(seconds: float | None) -> None:
     assert found.proven.tolist() == worse.proven.tolist()
     assert (found.info[-1]["instances"], found.info[-1]["improved"]) == (3, 3)
     found.check(random_set("test20").coordinates, rows=np.arange(4))
+
+
+@pytest.mark.parametrize("seconds", [None, 0.02])
+def test_a_set_of_which_nothing_is_known(seconds: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    best, few = load_references("val1000"), 3
+    small = replace(dataset("val1000"), count=few)
+    monkeypatch.setattr("research.references.keep.random_set", lambda _: small)
+    monkeypatch.setattr("research.references.search.random_set", lambda _: small)
+    vars(small)["coordinates"] = dataset("val1000").coordinates[:few]
+    nothing = unknown("val1000")
+    with pytest.raises(InputError, match="no references yet: search all of its 3"):
+        search(nothing, first=2)
+    found = search(nothing, seconds=seconds)
+    assert (found.lengths < 1.1 * best.lengths[:few]).all()
+    assert found.info[-1]["settings"] == {"from": "nothing", **({"seconds": seconds} if seconds else {})}
+    found.check(small.coordinates)
 
 
 def test_more_instances_than_there_are() -> None:
