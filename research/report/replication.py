@@ -36,21 +36,37 @@ PAPERS = {**PRIMARY, "val50": "val50", "diag100": "diag100"}
 
 def about_contrasts(complete: Sequence[File]) -> list[str]:
     """What the table of contrasts says, with the seeds that these files have."""
-    found = [read_runs(complete, set_name, BEAM) for set_name in PRIMARY]
-    names = max((runs.names for runs in found if runs is not None), key=len, default=())
-    few = {2: "Two", 3: "Three"}.get(len(names), str(len(names)))
-    freedom = {4: "four", 8: "eight"}.get(4 * (len(names) - 1), str(4 * (len(names) - 1)))
-    seeds = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    found = {name: read_runs(complete, name, BEAM) for name in PRIMARY}
+    by_set = {name: runs.names for name, runs in found.items() if runs is not None}
+    names = max(by_set.values(), key=len, default=())
+    others = {name: own for name, own in by_set.items() if own != names}
+    few, freedom = _few(len(names)), _freedom(len(names))
+    seeds = _and(names) + "".join(f" ({name}: {_and(own)})" for name, own in others.items())
+    freedom += "".join(f", {name} {_freedom(len(own))}" for name, own in others.items())
     return wrapped(f"""\
         Listed when the mean gaps of the first two seeds were known but none of these intervals, with
         {BEAM} and NAR4TSP's statistics frozen: what the encoder and the objective take off the gap, in
         points, averaged over the other factor, and their interaction, the encoder's gain under PG less that
         under MCS; as a log-ratio it is 0 where the gains multiply. {few} training seeds, {seeds}, of
         20 million instances each, beside each other. *Bootstrap*: 95 % over instances, paired, and over
-        seeds. *t*: 95 % over seeds alone, their variance pooled over the four models ({freedom} degrees
-        of freedom). {few} seeds make a bootstrap too narrow; where the two differ, believe the wider one.
+        seeds. *t*: 95 % over seeds alone, their variance pooled over the four models (degrees of freedom:
+        {freedom}). {few} seeds make a bootstrap too narrow; where the two differ, believe the wider one.
         The instances of TSPLIB are no sample, and its first interval is of their variety only. The paper's
         values are of val50, diag100 and its own 27, after 160 million instances.""")
+
+
+def _few(count: int) -> str:
+    return {2: "Two", 3: "Three"}.get(count, str(count))
+
+
+def _freedom(seeds: int) -> str:
+    """Degrees of freedom of a variance that four models share."""
+    freedom = 4 * (seeds - 1)
+    return {4: "four", 8: "eight"}.get(freedom, str(freedom))
+
+
+def _and(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def wrapped(text: str) -> list[str]:
