@@ -37,6 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--reserve", type=float, default=RESERVE, help="of the seconds, for packing")
     unpack.add_argument("folder", type=Path)
     verbs.choices["send"].add_argument("--to", type=Path, required=True, help="folder that travels")
+    verbs.choices["send"].add_argument(
+        "--limit", type=float, default=64, help="MiB of the checkout with all that travels (default: 64)"
+    )
     verbs.choices["keep"].add_argument("--to", type=Path, default=Path(), help="the checkout")
     options = parser.parse_args(arguments)
     try:
@@ -100,12 +103,23 @@ def bring(options: argparse.Namespace) -> None:
 def send(options: argparse.Namespace) -> None:
     """What another machine needs to go on with unfinished runs, and which ones are done."""
     names = [run.folder for name in options.studies or packaged() for run in read_study(name).runs]
+    limit, others = int(options.limit * 2**20), home.checkout(options.to)
     parts, left = home.pack(
-        options.work, options.to, home.needed(options.work, names, weights=False), again=True
+        options.work,
+        options.to,
+        home.needed(options.work, names, weights=False),
+        again=True,
+        room=limit - others,
     )
+    if left:  # half of a state is none
+        for part in parts:
+            part.unlink()
+        listed, size = ", ".join(map(str, left)), sum(path.stat().st_size for path in left)
+        raise GeoRouteNetError(
+            f"no room for {listed} ({size / 2**20:.1f} MiB before they are squeezed): the checkout has "
+            f"{others / 2**20:.1f} of {options.limit:g} MiB. Send fewer studies, or have less in {home.CARRY}"
+        )
     print(f"{sum(part.stat().st_size for part in parts) / 1e6:.1f} MB in {options.to}")
-    for path in left:
-        print(f"no room for {path}")
 
 
 def store(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
 import tarfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -23,8 +24,10 @@ import numpy as np
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 
-PART, ALL = 15 << 20, 60 << 20
-"""Bytes of a file, and of all of them, at most."""
+PART, ALL = 15 << 20, 105 << 20
+"""Bytes of a file, and of all of them, at most: seven files."""
+CARRY = Path("carry")
+"""In the checkout: what travels with it and is not tracked."""
 PARTS = "studies.tar.*"
 SQUEEZED = ".squeezed"
 DONE, FAILED, PACKED = "done.json", "failed.txt", "packed.json"
@@ -73,13 +76,15 @@ def needed(work: Path, runs: Sequence[str], *, weights: bool) -> list[Path]:
 
 
 def pack(
-    work: Path, home: Path, files: Iterable[Path], *, again: bool = False
+    work: Path, home: Path, files: Iterable[Path], *, again: bool = False, room: int | None = None
 ) -> tuple[list[Path], list[Path]]:
     """Pack files of ``work`` into parts in ``home``; which parts, and which files found no room.
 
     Weights of evaluated runs that an earlier call packed are packed ``again`` only if asked for.
+    Without ``room``, in bytes, there is that of `ALL`.
     """
     before = set() if again else set(_read_list(work / PACKED))
+    room = ALL if room is None else room
     text, kept, left, total = io.BytesIO(), [], [], 0
     with tarfile.open(fileobj=text, mode="w") as tar:
         for path in files:
@@ -91,7 +96,7 @@ def pack(
             if path.suffix == ".safetensors":
                 entry.name, data = name + SQUEEZED, squeeze(data)
             entry.size = len(data)
-            if total + entry.size + 2048 > ALL:
+            if total + entry.size + 2048 > room:
                 left.append(path)
                 continue
             total += entry.size + 2048
@@ -180,6 +185,19 @@ def _settle(work: Path, kept: Path, name: str) -> None:
         (work / RESULTS / name).rmdir()
     (kept / name).mkdir(parents=True, exist_ok=True)
     shutil.copy(run / DONE, kept / name / DONE)
+
+
+def checkout(besides: Path) -> int:
+    """Bytes of the checkout as it travels, `CARRY` included, without the folder ``besides``."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = ""
+    with suppress(OSError, subprocess.CalledProcessError):  # no checkout: nothing travels with the folder
+        listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    paths = {Path(name) for name in listed.split("\0") if name} | set(CARRY.rglob("*"))
+    files = [
+        path for path in paths if path.is_file() and not path.resolve().is_relative_to(besides.resolve())
+    ]
+    return sum(path.stat().st_size for path in files)
 
 
 def size_of(folder: Path) -> int:

@@ -5,6 +5,7 @@ recipe = "paper-georoutenet-mcs"  packaged, or a file beside the study; a run ma
 set = { precision = "bfloat16" }  settings of all runs, as in a recipe; a run's own come after
 seeds = [1234, 2]                 every run with each; the second and later ones are called NAME-seedS
 together = 2                      runs side by side
+seconds = 100                     of training such runs on one H200, about: none is begun with less time left
 sources = "carry/older/src"       train with the package in this folder instead of the present one
 weights = "keep"                  or "drop": weights of finished runs are not brought home (default: keep)
 base = "short-full"               what the tables compare with
@@ -33,7 +34,19 @@ from georoutenet.train.recipe import Recipe, find_recipe, recipe_from_dict
 
 HERE = Path(__file__).parent
 FIRST_SEED = 1234
-KEYS = {"about", "recipe", "set", "seeds", "together", "sources", "weights", "base", "tables", "given"}
+KEYS = {
+    "about",
+    "recipe",
+    "set",
+    "seeds",
+    "together",
+    "seconds",
+    "sources",
+    "weights",
+    "base",
+    "tables",
+    "given",
+}
 TABLES = {"run": {"name", "recipe", "set", "seeds"}}
 TABLES["evaluate"] = {"sets", "decoders", "batch", "limit", "statistics"}
 
@@ -69,6 +82,7 @@ class Study:
     keeps_weights: bool = True
     base: str = ""
     tables: str = "studies"
+    seconds: float = 0.0
 
     def tasks(self, encoder: str) -> list[tuple[str, Settings]]:
         """What weights with this encoder are evaluated on."""
@@ -117,6 +131,7 @@ def read_study(name: str | Path) -> Study:
         values.get("weights", "keep") == "keep",
         values.get("base", ""),
         values.get("tables", "studies"),
+        values.get("seconds", 0.0),
     )
 
 

@@ -85,8 +85,11 @@ class Piece:
         return "begun" if home.checkpoints(folder) else "to do"
 
     def _next(self, study: Study) -> list[Run]:
-        """The runs to train now."""
-        waiting = [run for run in study.runs if self.state(run) in ("begun", "to do")]
+        """The runs to train now. What would end within a call, but not within this one any more, waits for
+        the next: a state is large, and what was never begun has none."""
+        in_time = not self.left < study.seconds <= self.seconds - self.reserve
+        states = ("begun", "to do") if in_time else ("begun",)
+        waiting = [run for run in study.runs if self.state(run) in states]
         return waiting[: 1 if study.name in self.alone else study.together]
 
     def _train(self, study: Study, group: list[Run]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import tarfile
 import threading
 import time
@@ -452,6 +453,48 @@ def test_parts_are_small_and_the_most_needed_comes_first(
     _, left = home.pack(work, tmp_path / "out3", again)
     assert left == [work / "done" / "best.safetensors"]
     assert work / "done" / "best.safetensors" not in home.needed(work, ["done"], weights=False)
+
+
+def test_what_does_not_fit_beside_the_checkout_is_not_sent(
+    tmp_path: Path, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is tracked counts, and what else is carried; half of a state is none."""
+    monkeypatch.chdir(tmp_path)
+    for path, size in (("src/tracked", 300_000), ("runs/ignored", 900_000), ("carry/older/src", 100_000)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(bytes(size))
+    (tmp_path / ".gitignore").write_text("/runs/\n/carry/\n/work/\n")
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "src"], check=True)
+    monkeypatch.setattr(home, "squeeze", bytes)
+    made_up(tmp_path / "work", "tiny-full", 30_000, note=False)
+    send = ["send", str(study), "--work", "work", "--to", "carry/studies", "--limit"]
+    main([*send, "0.55"])
+    assert "0.1 MB in carry/studies" in capsys.readouterr().out
+    (tmp_path / "carry" / "more").write_bytes(bytes(60_000))
+    with pytest.raises(
+        SystemExit, match=r"no room for work/tiny-full/.*the checkout has 0.4 of 0.5 MiB"
+    ) as error:
+        main([*send, "0.5"])
+    assert "Send fewer studies" in str(error.value)
+    assert not list((tmp_path / "carry" / "studies").iterdir())
+
+
+def test_a_run_that_would_not_end_in_time_is_not_begun(study: Path, tmp_path: Path) -> None:
+    """But one that goes on is, and one that is longer than any call."""
+    study.write_text("seconds = 100\n" + TINY)
+    tiny = read_study(study)
+    (tmp_path / "tiny-nar4tsp" / "checkpoint-000000005").mkdir(parents=True)
+
+    def next_of(seconds: float, spent: float) -> list[str]:
+        piece = Piece([tiny], tmp_path, "cpu", seconds, 10.0)
+        piece.deadline -= spent
+        return [each.name for each in piece._next(tiny)]
+
+    assert next_of(300, 0) == list(NAMES[:2])
+    assert next_of(300, 180) == list(NAMES[:2])
+    assert next_of(300, 200) == ["tiny-nar4tsp"]
+    assert next_of(100, 0) == list(NAMES[:2])  # with 10 of them to pack, it ends in none
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 4096])
