@@ -30,7 +30,10 @@ def make_page(folder: Path, out: Path, *, pictures: bool = True) -> Made:
     found = read_folder(folder)
     cells = make_cells(found.complete)
     numbers = out.with_suffix(".csv")
-    for path, text in ((out, format_markdown(found, cells)), (numbers, format_csv(cells))):
+    for path, text in (
+        (out, format_markdown(found, cells, out.parent / "runs")),
+        (numbers, format_csv(cells)),
+    ):
         with atomic_write(path) as file:
             file.write(text)
     used = used_in_shifts(found.partial)

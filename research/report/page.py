@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from georoutenet.evaluate.names import METHODS
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.statistics import RESAMPLES, SEED
 from georoutenet.io.datasets import DATASETS, Role, dataset
 from georoutenet.io.tsplib import TSPLIB27, size_groups, tsplib_names
-from research.report import replication, studies
+from research.report import budget, replication, studies
 from research.report.efficiency import Measurement, PaperEfficiency, paper_efficiency
 from research.report.figures import figure_names, shifted
 from research.report.markdown import markdown_table
@@ -158,8 +159,8 @@ Instances/s count network, decoding and search, not compilation; *network %* and
 shares of the time. Speeds are those of the run, whatever else the machine was doing.""".splitlines()
 
 
-def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
-    """All tables as one page: the files of a folder and the ``cells`` made of them."""
+def format_markdown(folder: Folder, cells: Sequence[Cell], runs: Path | None = None) -> str:
+    """All tables as one page: the files of a folder, the ``cells`` made of them, and metrics in ``runs``."""
     table = _Table(cells)
     pictures = figure_names(cells, folder.measurements)
     sections: list[tuple[str, Sequence[str], Sequence[str], str]] = [
@@ -191,6 +192,7 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
             studies.studies(folder.studies, folder.complete),
             "",
         ),
+        ("The paper's budget", budget.ABOUT, budget.budget(runs) if runs else [], ""),
         ("Beyond the paper's decoders", _ABOUT_BEYOND, _beyond(table, folder.complete, shifted(cells)), ""),
         ("The paper's random sets", (), _random(table), ""),
         ("Held-out random sets", _ABOUT_SHIFT, _held_out(table), "grid size"),
@@ -199,8 +201,8 @@ def format_markdown(folder: Folder, cells: Sequence[Cell]) -> str:
         ("How to reproduce each number", _ABOUT_REPRODUCING, _reproduce(folder), ""),
         ("Files", _ABOUT_FILES, _files([*folder.complete, *folder.studies]), ""),
     ]
-    budget = any(results.header["weights"].endswith("-160m") for _, results in folder.complete)
-    lines = ["# Results", "", *_INTRODUCTION, "", *([*_ABOUT_BUDGET, ""] if budget else [])]
+    longer = any(results.header["weights"].endswith("-160m") for _, results in folder.complete)
+    lines = ["# Results", "", *_INTRODUCTION, "", *([*_ABOUT_BUDGET, ""] if longer else [])]
     for title, about, rows, kinds in sections:
         if not rows:
             continue
