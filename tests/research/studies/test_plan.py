@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.references import has_references
 from georoutenet.io.datasets import Role, dataset
 from georoutenet.kernels.choose import FORMS, Case, unmet
 from georoutenet.policy import Policy
@@ -190,3 +191,8 @@ def test_the_run_that_may_be_packaged_is_measured_on_sets_kept_apart() -> None:
     assert {f"{kind}{n}" for kind in ("val", "valstructure") for n in (200, 500, 1000)} <= sets
     (table,) = {each.limit for name, each in read_study("structure-whole").evaluations if name in held_out}
     assert table is None  # whole sets alone are in the tables
+
+
+def test_gaps_are_known_on_every_set_of_every_study() -> None:
+    names = {name for each in packaged() for name, _ in read_study(each).evaluations}
+    assert [name for name in sorted(names) if not has_references(name)] == []
