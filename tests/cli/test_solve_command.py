@@ -132,7 +132,7 @@ def test_the_pure_neural_tour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--start", "99"], "cities20.csv: start must be a city in 0..19, got 99"),
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["--probabilities"], "name one with --plot"),
-        (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
+        (["--workers", "0"], "workers must be a whole number of at least 1 and at most 1,024, got 0"),
         (["--decoder", "beam-9", "--views", "2"], "decoder 'beam-9' says all"),
         (["--decoder", "beam-9-improve-1"], "-improve- belongs to evaluate"),
         (["--first", "best"], "unknown first tour 'best'; allowed: auto, network, greedy-edge, curve"),

@@ -19,6 +19,7 @@ from georoutenet.cli import app
 from georoutenet.decode.decoding import Decoding
 from georoutenet.errors import InputError
 from georoutenet.policy.policy import Policy
+from georoutenet.solver.api import threads
 from georoutenet.solver.options import HELP, SolveKeywords, SolveOptions
 
 CITIES = np.random.default_rng(0).random((20, 2)) * 1000
@@ -101,7 +102,8 @@ WRONG = [
     ({"seed": None}, "seed must be"),
     ({"start": 0.5}, "start must be a whole number of at least 0, got 0.5"),
     ({"end": -1}, "end must be a whole number of at least 0, got -1"),
-    ({"workers": "x"}, "workers must be a whole number of at least 1, got 'x'"),
+    ({"workers": "x"}, "workers must be a whole number of at least 1 and at most 1,024, got 'x'"),
+    ({"workers": 10**9}, "workers must be a whole number of at least 1 and at most 1,024, got 1000000000"),
     ({"workers": 0}, "workers must be"),
     ({"improve": "no"}, "improve must be True or False, got 'no'"),
     ({"first": np.ones(2)}, "unknown first tour array"),
@@ -149,6 +151,11 @@ def test_numbers_of_any_kind_are_accepted() -> None:
         workers=1,
     )
     assert options.beam_width == 4
+
+
+def test_few_cities_have_few_threads() -> None:
+    assert [threads(SolveOptions(workers=1024), n) for n in (1, 19, 30, 20_000)] == [1, 1, 3, 1024]
+    assert threads(SolveOptions(workers=2), 30) == 2
 
 
 def test_options_need_neither_torch_nor_numba() -> None:

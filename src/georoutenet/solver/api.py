@@ -29,6 +29,8 @@ from georoutenet.unbroken import ALERT
 
 WORTH_THREADS = 200
 """Cities from which on one instance is searched by all cores: smaller ones are solved before threads meet."""
+OWN_CITIES = 10
+"""Cities of an instance for each thread, at least: walks of more threads would only repeat one another."""
 
 Problem = Instance | ArrayLike | str | os.PathLike[str] | Frame
 
@@ -247,7 +249,8 @@ def _side_by_side(
 
 def threads(options: SolveOptions, n: int) -> int:
     """How many search a single instance of ``n`` cities."""
-    return options.workers or (available_cores() if n >= WORTH_THREADS else 1)
+    wanted = options.workers or (available_cores() if n >= WORTH_THREADS else 1)
+    return max(1, min(wanted, n // OWN_CITIES))
 
 
 def available_cores() -> int:

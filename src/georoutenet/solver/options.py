@@ -43,6 +43,9 @@ GPU_NOTE = "the first tour is the network's: it is asked on a GPU; first='greedy
 USUAL = (CPU_NOTE, GPU_NOTE)
 """Notes of what happens unless something else is asked for; the command line leaves them out."""
 
+MOST_WORKERS = 1_024
+"""Each is a thread or, in a bulk run, a process: without a bound their making takes all memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions:
@@ -102,7 +105,8 @@ class SolveOptions:
         default=None,
         metadata={
             "help": "Threads that search a single instance (default: one per core from 200 cities on), or "
-            "how many of several instances are searched at a time, one thread each (default: one per core)."
+            "how many of several instances are searched at a time, one thread each (default: one per core). "
+            f"At most {MOST_WORKERS:,}."
         },
     )
     progress: Report | None = field(
@@ -116,7 +120,7 @@ class SolveOptions:
             raise InputError(f"weights must be a name, a file or a Policy, got {self.weights!r}")
         for name, least in (("beam_width", 1), ("views", 1), ("workers", 1), ("start", 0), ("end", 0)):
             if getattr(self, name) is not None and not (least == 0 and isinstance(getattr(self, name), str)):
-                most = MOST_VIEWS if name == "views" else None
+                most = {"views": MOST_VIEWS, "workers": MOST_WORKERS}.get(name)
                 whole(name, getattr(self, name), least=least, most=most)
         whole("seed", self.seed, least=0)
         for name in ("improve", "closed"):
