@@ -55,7 +55,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def of_solving(_: Path) -> dict[str, Any]:
+def of_solving(folder: Path) -> dict[str, Any]:
+    table = folder / "customers.csv"  # pandas takes UTF-8 unless it is told otherwise
+    table.write_text(table.read_text(encoding="cp1252"), encoding="utf-8")
     cities = np.random.default_rng(1).random((30, 2))
     matrix = np.ceil(100 * np.linalg.norm(cities[:, None] - cities, axis=-1))
     drawn: list[float] = []

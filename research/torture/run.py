@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-import importlib
+import importlib.util
 import multiprocessing
 import os
 import platform
@@ -31,6 +31,9 @@ SHOWN = 20
 LONGEST = 300.0
 """Seconds that the last input of a process may take after its time; a process that takes longer is ended."""
 
+NEEDS = {"frames": "pandas"}
+"""Attacks that need a package which may be missing: they are left out then, and say so."""
+
 ATTACKS: dict[str, Callable[[random.Random, Path], Outcome]] = {}
 KINDS: dict[str, str] = {}
 for _module in map(importlib.import_module, (f"research.torture.{name}" for name in MODULES)):
@@ -38,6 +41,12 @@ for _module in map(importlib.import_module, (f"research.torture.{name}" for name
         if _name.startswith("attack_"):
             ATTACKS[_name.removeprefix("attack_")] = _value
             KINDS[_name.removeprefix("attack_")] = _module.KIND
+
+
+def left_out(name: str) -> str:
+    """Why an attack cannot be made here; empty where it can."""
+    package = NEEDS.get(name)
+    return f"{package} is not installed" if package and importlib.util.find_spec(package) is None else ""
 
 
 def attacked(name: str, seed: int, folder: Path) -> Outcome:
@@ -153,6 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     total = Counts()
     crew = Crew(given.processes) if given.processes > 1 else None
     for name in given.attack or ATTACKS:
+        if reason := left_out(name):
+            sys.stdout.write(f"{name:12} left out: {reason}\n")
+            continue
         began, seeds = time.monotonic(), range(given.seed, given.seed + given.count)
         counts = (spend if crew is None else crew.spend)(name, seeds, given.seconds)
         total.add(counts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from research.torture import overshoot, run, tally
-from research.torture.run import ATTACKS, KINDS, attacked, main
+from research.torture.run import ATTACKS, KINDS, NEEDS, attacked, left_out, main
 
 COUNTS = {
     "instances": 600,
@@ -45,8 +45,8 @@ SLOW = {"bulk_kills"}
 )
 def test_a_slice_of_each_attack(name: str, tmp_path: Path) -> None:
     """Nothing foreign is raised, and the inputs are neither harmless nor all refused."""
-    if name == "frames":
-        pytest.importorskip("pandas", reason="pandas is not installed")
+    if reason := left_out(name):
+        pytest.skip(reason)
     if KINDS[name] in ("kills", "signals") and os.name == "nt":
         pytest.skip("needs POSIX signals")
     before = tally[KINDS[name]]
@@ -76,6 +76,16 @@ def test_findings_are_counted_and_named(
     out = capsys.readouterr().out
     assert "names                2 in     0 s: 2 accepted" in out
     assert "inputs             2\nsolves             0\nkills              0\nsignals            0\n" in out
+
+
+def test_what_needs_a_missing_package_is_left_out_and_no_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(NEEDS, "frames", "no_such_package")
+    assert main(["--attack", "frames", "--count", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "frames       left out: no_such_package is not installed\n" in out
+    assert "inputs             0\n" in out
 
 
 def test_the_table_says_by_how_much_limits_were_exceeded(capsys: pytest.CaptureFixture[str]) -> None:
