@@ -212,6 +212,16 @@ def test_ctrl_c_ends_searches_side_by_side(taken_by: str) -> None:
     assert results[-1].iterations == 0  # never reached
 
 
+@pytest.mark.filterwarnings("ignore:the time limit was too short")
+def test_the_notes_name_the_first_tour_that_was_made() -> None:
+    instance = random_instance(30)
+    grn.solve(instance)  # loads and compiles
+    for limit, method in ((None, "greedy edge"), (0, "space-filling curve")):
+        result = grn.solve(instance, max_seconds=limit)
+        assert result.method == method
+        assert any("the first tour is greedy edge" in note for note in result.notes) is (limit is None)
+
+
 def test_no_time_for_greedy_edge_is_said() -> None:
     with pytest.warns(GeoRouteNetWarning, match="too short for a good tour of 2 of 2 problems"):
         many = grn.solve_many([random_instance(30), random_instance(30)], first="greedy-edge", max_seconds=0)
