@@ -40,6 +40,47 @@ def test_a_child_of_a_process_that_has_asked_the_network(method: str, tmp_path: 
     assert done.returncode == 0, done.stderr
 
 
+SHORT = """
+import multiprocessing, sys
+import numpy as np
+import georoutenet as grn
+from georoutenet.unbroken import _behind, is_behind
+
+cities = np.random.default_rng(0).random((200, 2))
+
+def call(seconds):
+    return grn.solve(cities, max_seconds=seconds).method
+
+if __name__ == "__main__":
+    assert call(0.3) == "space-filling curve"
+    assert is_behind()  # so that the second call need not load it
+    if sys.argv[1] == "fork":
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert pool.map_async(call, [5.0]).get(timeout=100) == ["greedy edge"]
+    if sys.argv[1] == "again":
+        _behind[0].join()
+        result = grn.solve(cities, max_seconds=0.3)
+        assert result.method == "greedy edge" and result.length < result.initial_length, result.notes
+"""
+
+
+@pytest.mark.parametrize("then", ["again", "exit", "fork"])
+def test_what_was_too_long_to_load_is_loaded_behind(then: str, tmp_path: Any) -> None:
+    """Every call with such a limit gave a bare curve. A program may end or fork while it is loaded."""
+    if then == "fork" and "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("needs fork")
+    script = tmp_path / "script.py"
+    script.write_text(SHORT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script, then],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_half_a_second_in_a_new_process_is_enough_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gave the bare space-filling curve, half as long again as the tour that the search finds."""
     imports = iter([stages.IMPORT["numba"]] * 2)  # asked at the beginning and before the construction

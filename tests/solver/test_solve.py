@@ -269,7 +269,9 @@ def test_solve_many_takes_whatever_can_be_gone_through() -> None:
 def test_a_size_that_cannot_be_solved_is_an_error_of_solve_many() -> None:
     with pytest.raises(InputError, match=r"start must be a city in 0..4, got 7"):
         grn.solve_many([random_instance(9), random_instance(5)], start=7)
-    with pytest.raises(InputError, match="workers must be a whole number of at least 1 and at most 1,024, got 0"):
+    with pytest.raises(
+        InputError, match="workers must be a whole number of at least 1 and at most 1,024, got 0"
+    ):
         grn.solve_many([random_instance(9)], workers=0)
 
 

@@ -37,7 +37,7 @@ from georoutenet.solver.network import (
 from georoutenet.solver.options import CPU_NOTE, GPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
 from georoutenet.stop import AnyOf, MaxTime, NoImprovement, Progress, Stop, are_gaps, seconds_left
-from georoutenet.unbroken import import_whole
+from georoutenet.unbroken import do_behind, import_whole, is_behind
 
 IMPORT = {"torch": 1.1, "numba": 0.35}
 """Seconds that a first use in a process takes, about (with Numba the compiled search)."""
@@ -339,6 +339,8 @@ class Group:
                     notes.append(BROKEN_OFF)
             else:
                 notes.append(NO_ROOM)
+                if _numba_import() > 0 and left() > 0:  # with it loaded such a limit would do
+                    do_behind(partial(_load_search, self.ends, [instance], lambda *_: None))
         timings["total"] = shared + now() - began
         compiled = compiled_seconds() - self.compiled
         if compiled > COMPILING:
@@ -431,14 +433,19 @@ def warm_up(
     Where ``solve`` has never run, the code is compiled, which may take a minute. ``weights=None`` leaves the
     weights out. ``progress`` hears of the stage ``compile``, as in ``solve``.
     """
-    load_compiled(Ends(1), [], progress)
+    _load_search(Ends(1), [], progress)
+    place = _load_decoders(device, progress)
+    if weights is not None:
+        load(weights, place)
+
+
+def _load_search(ends: Ends, instances: list[Instance], progress: Report | None) -> None:
+    """``load_compiled``, and greedy edge."""
+    load_compiled(ends, instances, progress)
     from georoutenet.search.construct import greedy_edge
     from georoutenet.search.neighbors import ALL_PAIRS
 
     greedy_edge(np.random.default_rng(0).random((ALL_PAIRS + 1, 2)))  # loads SciPy's tree
-    place = _load_decoders(device, progress)
-    if weights is not None:
-        load(weights, place)
 
 
 def load_for(instances: list[Instance], options: SolveOptions) -> None:
@@ -473,7 +480,7 @@ def default_stop(n: int) -> Stop:
 
 
 def _numba_import() -> float:
-    return 0.0 if "numba" in sys.modules else IMPORT["numba"]
+    return 0.0 if "numba" in sys.modules and not is_behind() else IMPORT["numba"]
 
 
 def load_compiled(ends: Ends, instances: list[Instance], progress: Report | None = None) -> None:
