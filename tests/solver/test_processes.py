@@ -29,7 +29,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_a_child_of_a_process_that_has_asked_the_network(method: str, tmp_path: Any) -> None:
     """A forked child waited for ever for threads of PyTorch that its parent has and it has not."""
     script = tmp_path / "script.py"
