@@ -1,10 +1,11 @@
 """One row of quality and speed per release, compared with the row before: ``make gate``.
 
-    python benchmarks/gate.py [--no-record]
+    python benchmarks/gate.py [--no-record] [--accept]
 
 Times are CPU seconds (user and system, of all threads), which other work on the machine disturbs least; they
 are compared only with a row of the same hardware. Fails where a figure is worse than the last row's by more
-than its margin. Rows go to ``benchmarks/results/gate.csv``.
+than its margin, and then writes no row, with which the next run would compare. Rows go to
+``benchmarks/results/gate.csv``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MARGINS = {
     "test100_per_s": 0.15,
     "test50_gap": 0.005,
     "test100_gap": 0.01,
-    "test1000_gap": 0.3,
+    "test1000_gap": 0.05,  # half of what it is; the kicks are counted, so that speed does not change it
     "val50_greedy_gap": 0.02,
     "val50_beam_gap": 0.02,
 }
@@ -89,20 +90,23 @@ def compare(new: dict[str, float], old: dict[str, str], same_hardware: bool) -> 
     ]
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--no-record", action="store_true", help="compare only, write no row")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--accept", action="store_true", help="write the row, and end well, although it is worse"
+    )
+    options = parser.parse_args(arguments)
     found = measure()
     for figure in MARGINS:
         print(f"{figure:18} {found[figure]:.5g}")
     path = RESULTS / FILE
     last = list(csv.DictReader(path.open(encoding="utf-8")))[-1] if path.exists() else None
     complaints = [] if last is None else compare(found, last, last["hardware"] == about()[2])
+    if complaints and not options.accept:
+        sys.exit("worse than the last row, so no row is written:\n" + "\n".join(complaints))
     if not options.no_record:
         append(FILE, ("version", *MARGINS), [(grn.__version__, *(round(found[one], 5) for one in MARGINS))])
-    if complaints:
-        sys.exit("worse than the last row:\n" + "\n".join(complaints))
 
 
 if __name__ == "__main__":
