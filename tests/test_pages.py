@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+import georoutenet as grn
 from georoutenet.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
@@ -52,3 +54,20 @@ def test_commands(page: Path) -> None:
             command = command.commands[rest.split()[0]]
         allowed = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) <= allowed | {"--help"}, rest
+
+
+def test_everything_in_the_reference_is_a_name_of_the_package() -> None:
+    """The page says that all it lists is called ``grn.NAME``."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    listed = []
+    for target, options in re.findall(r"^::: (\S+)\n((?: +.*\n)*)", page, re.MULTILINE):
+        members = re.search(r"members: \[(.*)\]", options)
+        module, _, name = target.rpartition(".")
+        if members:
+            listed += [(target, each) for each in members[1].split(", ")]
+        else:
+            listed.append((module, name))
+    assert len(listed) == page.count("\n:::") + 5  # six of one module
+    for module, name in listed:
+        assert name in grn.__all__
+        assert getattr(grn, name) is getattr(importlib.import_module(module), name)

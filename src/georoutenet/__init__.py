@@ -34,8 +34,12 @@ _EXPORTS = {
     "MaxIterations": "stop",
     "MaxTime": "stop",
     "NoImprovement": "stop",
+    "Policy": "policy.policy",
+    "Progress": "stop",
     "Result": "solver.result",
+    "SolveOptions": "solver.options",
     "canonical": "problem.tour",
+    "decode_views": "decode.views",
     "gap": "problem.tour",
     "load_policy": "policy.weights",
     "load_tsplib": "io.tsplib",
@@ -64,9 +68,13 @@ __all__ = [
     "MaxIterations",
     "MaxTime",
     "NoImprovement",
+    "Policy",
+    "Progress",
     "Result",
+    "SolveOptions",
     "__version__",
     "canonical",
+    "decode_views",
     "gap",
     "load_policy",
     "load_tsplib",
@@ -88,19 +96,22 @@ if TYPE_CHECKING:
 
     from georoutenet.bulk.api import solve_bulk
     from georoutenet.decode.decoding import Decoding
+    from georoutenet.decode.views import decode_views
     from georoutenet.errors import GeoRouteNetError, InputError
     from georoutenet.io.files import read_instance, read_tour, write_instance, write_tour
     from georoutenet.io.tsplib import load_tsplib
+    from georoutenet.policy.policy import Policy
     from georoutenet.policy.weights import load_policy
     from georoutenet.problem.asymmetric import Asymmetric
     from georoutenet.problem.instance import DistanceRule, Instance
     from georoutenet.problem.tour import canonical, gap, tour_length
     from georoutenet.solver.api import solve, solve_many
     from georoutenet.solver.batch import solve_batch
+    from georoutenet.solver.options import SolveOptions
     from georoutenet.solver.result import Result
     from georoutenet.solver.stages import warm_up
     from georoutenet.solver.versions import show_versions
-    from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement
+    from georoutenet.stop import AnyOf, Gap, MaxIterations, MaxTime, NoImprovement, Progress
 
 register()  # the modules of 0.1 that moved
 
