@@ -1,6 +1,9 @@
 """The errors a user can cause, and checks that raise them. The command line prints no traceback."""
 
 import os
+import sys
+import warnings
+from types import FrameType
 from typing import Any
 
 
@@ -31,6 +34,15 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
         limit = "" if most is None else f" and at most {most:,}"
         raise InputError(f"{name} must be a whole number of at least {least}{limit}, got {value!r}")
     return int(value)
+
+
+def warn(text: str) -> None:
+    """Warn at the line outside of the package that called it, through however many of its functions."""
+    level = 1
+    here: FrameType | None = sys._getframe()
+    while here is not None and here.f_globals.get("__name__", "").partition(".")[0] == "georoutenet":
+        level, here = level + 1, here.f_back
+    warnings.warn(text, GeoRouteNetWarning, stacklevel=level)
 
 
 def path_name(value: Any) -> str:

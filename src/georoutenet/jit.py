@@ -17,14 +17,13 @@ import pickle
 import re
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.io.atomic import atomic_write
 from georoutenet.io.cache import cache_folder
 from georoutenet.unbroken import unbroken
@@ -204,7 +203,7 @@ class DiskCache:
             DiskCache.writable = False
             message = f"compiled code is not kept, and every process compiles anew ({error}); "
             message += "set GEOROUTENET_CACHE to a folder that can be written"
-            warnings.warn(message, GeoRouteNetWarning, stacklevel=2)
+            warn(message)
 
     def flush(self) -> None:
         """Remove what is stored: Numba is asked to compile the function again."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.problem.globe import RANGES, are_degrees
 from georoutenet.problem.instance import DistanceRule, Instance
 
@@ -57,7 +56,7 @@ def find_coordinates(names: Sequence[str], where: str) -> tuple[list[int], bool,
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, GeoRouteNetWarning, stacklevel=3)
+    warn(text)
 
 
 def named_columns(names: Sequence[str], values: Sequence[Sequence[Any]]) -> Columns:

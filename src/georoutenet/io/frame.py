@@ -5,13 +5,12 @@ Frames are known by what they can do: pandas, polars and GeoPandas need not be i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
-from georoutenet.errors import GeoRouteNetWarning, InputError, MissingDependencyError
+from georoutenet.errors import InputError, MissingDependencyError, warn
 from georoutenet.io.columns import find_coordinates, named_columns, to_instance, written_columns, written_name
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import Tour
@@ -139,11 +138,7 @@ def _points(geometry: Any) -> tuple[Any, Any, bool]:
     if not crs.is_projected:
         raise InputError(f"{_SOURCE}: the reference system must be in degrees or in the plane, got {crs}")
     if "Mercator" in str(getattr(crs, "name", "")) and "Pseudo" in str(getattr(crs, "name", "")):
-        warnings.warn(
-            "Web Mercator stretches distances away from the equator; df.to_crs(4326) gives kilometers",
-            GeoRouteNetWarning,
-            stacklevel=3,
-        )
+        warn("Web Mercator stretches distances away from the equator; df.to_crs(4326) gives kilometers")
     return x, y, False
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.io.columns import columns_of, find_coordinates, named_columns, to_instance
 from georoutenet.io.strict_json import parse_json
 from georoutenet.problem.instance import DistanceRule, Instance
@@ -138,7 +137,7 @@ def _parse_features(content: dict[str, Any], source: str, name: str, id_column: 
     if not pairs:
         raise InputError(f"{source}: no cities: the GeoJSON has no features that are points")
     if ignored:
-        warnings.warn(f"ignored: {', '.join(sorted(ignored))}", GeoRouteNetWarning, stacklevel=2)
+        warn(f"ignored: {', '.join(sorted(ignored))}")
     names, values = columns_of(rows, source)
     return to_instance(
         pairs,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-import warnings
 from collections.abc import Iterator
 
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.io.columns import find_coordinates, named_columns, numbers_where_exact, to_instance
 from georoutenet.problem.instance import Instance
 
@@ -25,7 +24,7 @@ def decoded_table(data: bytes, source: str) -> str:
             line = data.count(b"\n", 0, error.start) + 1
             continue
         if encoding == "cp1252":
-            warnings.warn("not UTF-8 text: read as Windows-1252", GeoRouteNetWarning, stacklevel=3)
+            warn("not UTF-8 text: read as Windows-1252")
         return text
     raise InputError(f"{source}:{line}: not text in UTF-8 or Windows-1252")
 

@@ -11,14 +11,13 @@ all met is chosen.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import warn
 from georoutenet.kernels import adam, bases, encoder
 from georoutenet.kernels.cpu import dense as cpu_dense
 from georoutenet.kernels.cuda.compile import WIDTH, Kernel, try_all
@@ -98,7 +97,7 @@ def _problem(kernels: list[Kernel], device: torch.device) -> str:
 def _warned(problem: str, what: str) -> bool:
     if problem:
         message = f"CUDA kernels cannot be used with PyTorch {torch.__version__}; {what} runs in PyTorch "
-        warnings.warn(f"{message}alone, more slowly ({problem})", GeoRouteNetWarning, stacklevel=3)
+        warn(f"{message}alone, more slowly ({problem})")
     return not problem
 
 

@@ -7,7 +7,6 @@ an optimizer may change them in place; another dtype or other memory is another 
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
@@ -15,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import warn
 
 PAIRS = 1 << 19
 """Pairs of cities of a batch, at most: above, launching takes less time than computing."""
@@ -95,7 +94,7 @@ def _recording(
             else:
                 _refused.add(coords.device)
                 message = "a pass of the network cannot be recorded as a CUDA graph; it is launched as it is"
-                warnings.warn(f"{message} ({error})", GeoRouteNetWarning, stacklevel=5)
+                warn(f"{message} ({error})")
     known.move_to_end(key)
     while len(known) > SEEN or sum(each is not None for each in known.values()) > SHAPES:
         known.popitem(last=False)

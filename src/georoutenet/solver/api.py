@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Unpack, cast
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from georoutenet.clock import now
 from georoutenet.device import gpu_possible
-from georoutenet.errors import GeoRouteNetError, GeoRouteNetWarning, InputError
+from georoutenet.errors import GeoRouteNetError, InputError, warn
 from georoutenet.io.files import read_instance
 from georoutenet.io.frame import Frame, frame_instance, is_frame
 from georoutenet.problem.instance import Instance
@@ -132,12 +131,10 @@ def _warn_of_short_limit(results: list[Result]) -> None:
     which = (
         f"{first.instance.n:,} cities" if len(results) == 1 else f"{len(short)} of {len(results)} problems"
     )
-    warnings.warn(
+    warn(
         f"the time limit was too short for a good tour of {which}: {first.method or 'the first tour'}, "
         f"{'not searched' if NO_ROOM in first.notes else 'hardly searched'}. Give more seconds; "
-        "warm_up() loads beforehand what the first call of a process loads",
-        GeoRouteNetWarning,
-        stacklevel=3,
+        "warm_up() loads beforehand what the first call of a process loads"
     )
 
 

@@ -10,7 +10,6 @@ import itertools
 import math
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from georoutenet.clock import now
 from georoutenet.device import gpu_possible
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
 from georoutenet.problem.globe import are_degrees
 from georoutenet.problem.instance import DistanceRule, Instance
@@ -179,11 +178,9 @@ class _Batch:
 
     def _warn(self, missed: int) -> None:
         if missed:
-            warnings.warn(
+            warn(
                 f"time ended before {missed:,} of {self.count:,} instances were searched; "
-                "their tours follow a curve",
-                GeoRouteNetWarning,
-                stacklevel=4,
+                "their tours follow a curve"
             )
 
     def _left(self) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
@@ -19,7 +18,7 @@ from torch import Tensor
 from georoutenet.clock import OutOfTime, now
 from georoutenet.decode.views import decode_views
 from georoutenet.device import choose_device, memory_available
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import warn
 from georoutenet.model.scores import Scores
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import Cycle, curves, tour_lengths
@@ -57,7 +56,7 @@ def gpus_for(options: SolveOptions, n: int, rule: DistanceRule, ends: Ends, coun
         reason = why_not(n, rule, ends)
         if reason:
             if options.device != "auto" and n >= FEWEST:
-                warnings.warn(f"{reason}; the CPU searches", GeoRouteNetWarning, stacklevel=5)
+                warn(f"{reason}; the CPU searches")
             return []
         if not compiles(device, kernel_for(Cycle(ends), rule)):
             return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from georoutenet.clock import now
 from georoutenet.decode.costs import RULES
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.search.gpu.cycle import padded
 from georoutenet.search.gpu.engine import CITIES, FEWEST, WARPS, why_not
@@ -79,7 +78,7 @@ def _say_what_is_left(instances: Sequence[Instance]) -> None:
     """Why the CPU searches some of the instances, where a GPU was asked for by name."""
     reasons = (why_not(each.n, each.rule, Ends(each.n)) for each in instances if each.n >= FEWEST)
     if reason := next(filter(None, reasons), ""):
-        warnings.warn(f"{reason}; the CPU searches such instances", GeoRouteNetWarning, stacklevel=2)
+        warn(f"{reason}; the CPU searches such instances")
 
 
 def _search(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from georoutenet.crossover import TOLERANCE
 from georoutenet.decode.costs import RULES, Costs
-from georoutenet.errors import GeoRouteNetWarning
+from georoutenet.errors import warn
 from georoutenet.kernels.cuda.compile import Kernel, try_all
 from georoutenet.problem.instance import DistanceRule
 
@@ -58,7 +57,7 @@ def _compiles(device: torch.device, kernel: Kernel) -> bool:
     reason = problem(device, kernel)
     if reason:
         message = f"the GPU's merging does not run with PyTorch {torch.__version__}; the CPU merges"
-        warnings.warn(f"{message} ({reason})", GeoRouteNetWarning, stacklevel=3)
+        warn(f"{message} ({reason})")
     return not reason
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import struct
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode.costs import RULES
-from georoutenet.errors import GeoRouteNetWarning, InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.kernels.cuda.compile import Kernel, try_all
 from georoutenet.problem.instance import DistanceRule
 from georoutenet.search.gpu.cycle import Cycle, begun_at_zero, tour_lengths
@@ -98,7 +97,7 @@ def compiles(device: torch.device, kernel: Kernel) -> bool:
     reason = problem(device, kernel)
     if reason:
         message = f"the GPU's search does not run with PyTorch {torch.__version__}; the CPU searches"
-        warnings.warn(f"{message} ({reason})", GeoRouteNetWarning, stacklevel=3)
+        warn(f"{message} ({reason})")
     return not reason
 
 
