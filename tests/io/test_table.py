@@ -44,6 +44,15 @@ def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None
     assert read_instance(path).columns["Name"] == COLUMNS["Name"]
 
 
+@pytest.mark.parametrize("name", ["customers.xlsx", "customers.XLS", "customers.csv", "customers.txt"])
+def test_a_workbook_is_not_a_table(tmp_path: Path, name: str) -> None:
+    """It was called an unknown extension, or binary noise a header with one column."""
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0")
+    with pytest.raises(InputError, match=r"spreadsheet's own format; save it there as CSV UTF-8"):
+        read_instance(path)
+
+
 @pytest.mark.parametrize("extension", ["csv", "json", "geojson"])
 def test_columns_go_through_every_file(tmp_path: Path, extension: str) -> None:
     """Written and read again, the cities are in visiting order and nothing of them is lost."""

@@ -20,7 +20,7 @@ from georoutenet.io.distances import matrix_instance, parse_matrix_json, parse_m
 from georoutenet.io.export import format_csv, format_geojson, format_gpx, visits
 from georoutenet.io.geojson import parse_places_json
 from georoutenet.io.npy import MAGIC, read_npy
-from georoutenet.io.table import decoded_table, parse_table
+from georoutenet.io.table import A_WORKBOOK, WORKBOOKS, decoded_table, parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
 from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded, read_file, reading
 from georoutenet.problem.instance import Instance, needs_instance
@@ -46,6 +46,8 @@ def _extension(path: str, allowed: tuple[str, ...], what: str, *, gzipped: bool 
     for extension in allowed:
         if plain.lower().endswith(extension):
             return plain[: -len(extension)] or "instance", extension
+    if plain.lower().endswith(WORKBOOKS):
+        raise InputError(f"{path}: {A_WORKBOOK}")
     also = " (each may end in .gz)" if gzipped else ""
     raise InputError(f"{path}: unknown extension for {what}; allowed: {', '.join(allowed)}{also}")
 

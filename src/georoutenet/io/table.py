@@ -10,12 +10,16 @@ from georoutenet.errors import InputError, warn
 from georoutenet.io.columns import find_coordinates, named_columns, numbers_where_exact, to_instance
 from georoutenet.problem.instance import Instance
 
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods")
+A_WORKBOOK = "a spreadsheet's own format; save it there as CSV UTF-8"
 _LONGEST = 200
 """Lines that one row may take through line breaks within quotes."""
 
 
 def decoded_table(data: bytes, source: str) -> str:
     """Text as spreadsheets save it: UTF-8, UTF-16 with its mark, else Windows-1252, which a warning names."""
+    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):  # whatever the file is called
+        raise InputError(f"{source}: {A_WORKBOOK}")
     marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     for encoding in ["utf-16"] if marked else ["utf-8-sig", "cp1252"]:
         try:
