@@ -264,6 +264,21 @@ def test_columns_go_to_the_output(extension: str, folder: Path, monkeypatch: pyt
         assert {visit["name"] for visit in content["visits"]} == {f"Caf\u00e9 {k}" for k in range(1, 13)}
 
 
+def test_all_outputs_are_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the last one alone, without a word."""
+    monkeypatch.chdir(folder)
+    Path("customers.csv").write_text(CUSTOMERS, encoding="utf-8")
+    files = ["route.geojson", "route.gpx", "route.csv"]
+    pictures = ["route.png", "route.svg"]
+    options = [f"--output={each}" for each in files] + [f"--plot={each}" for each in pictures]
+    done = run_here("customers.csv", "--no-improve", *options)
+    for name in files + pictures:
+        assert f"wrote {name}" in done.stderr
+        assert Path(name).stat().st_size > 0
+    run_here("cities20.csv", "--output=good.csv", "--output=bad.gpx", status=1)  # before any work
+    assert not Path("good.csv").exists()
+
+
 def test_the_order_of_a_long_tour_is_shortened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     np.save("many.npy", np.random.default_rng(3).random((200, 2)))

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from georoutenet.stop import Progress as Steps
 
 
+Targets = list[tuple[str, str]]
+"""Options that write something, each with the name of a file, in which ``{name}`` stands for the instance."""
 SHOWN = 50
 """Cities whose order is printed in full."""
 
@@ -46,17 +48,20 @@ def solve(
     matrix: Matrix = False,
     max_bytes: MaxBytes = MAX_BYTES,
     plot: Annotated[
-        str | None, typer.Option(help="Draw the tour: .png, .svg or .pdf. {name} stands for the instance.")
+        list[str] | None,
+        typer.Option(help="Draw the tour: .png, .svg or .pdf. {name} stands for the instance. Repeatable."),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Draw the network's edge probabilities behind the tour.")
     ] = False,
     plot_progress: Annotated[
-        str | None, typer.Option(help="Draw the length over time: .png, .svg or .pdf.")
+        list[str] | None, typer.Option(help="Draw the length over time: .png, .svg or .pdf. Repeatable.")
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option(help="Write the tour: .csv, .json, .tour, and from lat,lon .geojson or .gpx."),
+        list[str] | None,
+        typer.Option(
+            help="Write the tour: .csv, .json, .tour, and from lat,lon .geojson or .gpx. Repeatable."
+        ),
     ] = None,
     id_column: Annotated[
         str | None,
@@ -84,11 +89,12 @@ def solve(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, tours included.")] = False,
 ) -> None:
     """Find a short tour through the cities of each file; several files give a table."""
-    targets = {"--plot": plot, "--plot-progress": plot_progress, "--output": output}
+    given = {"--plot": plot, "--plot-progress": plot_progress, "--output": output}
+    targets = [(option, target) for option, each in given.items() for target in each or ()]
     _check_targets(targets, len(files))
-    if probabilities and plot is None:
+    if probabilities and not plot:
         raise InputError("--probabilities is about a picture; name one with --plot")
-    if plot_progress is not None and not improve:
+    if plot_progress and not improve:
         raise InputError("--plot-progress draws the search, and --no-improve makes none")
     options = SolveOptions(
         weights=weights,
@@ -123,7 +129,7 @@ def solve(
     elif len(files) == 1:
         for _, result in results:
             _describe(result)
-            if output is None:
+            if not output:
                 say(f"visits: {_order(result)}")
     elif results:
         _table(results)
@@ -167,7 +173,7 @@ def _read(
     matrix: bool,
     id_column: str | None,
     max_bytes: int,
-    targets: dict[str, str | None],
+    targets: Targets,
     failed: list[tuple[str, str]],
 ) -> list[tuple[str, Instance]]:
     """The instances of the files that can be read."""
@@ -183,17 +189,16 @@ def _read(
             try:
                 instance = read_instance(file, matrix=matrix, id_column=id_column, max_bytes=max_bytes)
                 of_the_earth = {".geojson": "GeoJSON", ".gpx": "GPX"}
-                extension = Path(targets["--output"] or "").suffix.lower()
-                if extension in of_the_earth:
-                    degrees(instance, of_the_earth[extension])  # complains now, not when the work is done
-                if targets["--plot"] is not None:
-                    instance.coordinates  # noqa: B018 (likewise)
-                for option, target in targets.items():
+                for option, target in targets:
                     path = _path(target, instance)
-                    if path is not None and any(path.exists() and path.samefile(input) for input in existing):
+                    if option == "--output" and path.suffix.lower() in of_the_earth:
+                        degrees(instance, of_the_earth[path.suffix.lower()])  # complains before the work
+                    if option == "--plot":
+                        instance.coordinates  # noqa: B018 (likewise)
+                    if any(path.exists() and path.samefile(input) for input in existing):
                         raise InputError(f"{file}: {option} {path} would overwrite a file of cities")
                 other = names.setdefault(os.path.normcase(safe_name(instance.name)), file)
-                if other != file and any(targets.values()):
+                if other != file and targets:
                     raise InputError(f"{file}: has the name {instance.name!r} of {other}, and so its output")
             except GeoRouteNetError as error:
                 _fail(file, error, failed)
@@ -285,14 +290,12 @@ class _Display:
             self.bar.advance(self.task)
 
 
-def _check_targets(targets: dict[str, str | None], files: int) -> None:
+def _check_targets(targets: Targets, files: int) -> None:
     """Refuse a name that cannot be written before any work is done."""
     from georoutenet.io.files import WRITTEN_TOUR_EXTENSIONS
     from georoutenet.plot import FORMATS
 
-    for option, target in targets.items():
-        if target is None:
-            continue
+    for option, target in targets:
         allowed = WRITTEN_TOUR_EXTENSIONS if option == "--output" else FORMATS
         if not target.lower().endswith(allowed):
             raise InputError(f"{option} {target}: unknown extension; allowed: {', '.join(allowed)}")
@@ -300,15 +303,13 @@ def _check_targets(targets: dict[str, str | None], files: int) -> None:
             raise InputError(f"{option} {target}: several files need {{name}} in the name")
 
 
-def _path(target: str | None, instance: Instance) -> Path | None:
-    return None if target is None else Path(target.replace("{name}", safe_name(instance.name)))
+def _path(target: str, instance: Instance) -> Path:
+    return Path(target.replace("{name}", safe_name(instance.name)))
 
 
-def _write(result: Result, targets: dict[str, str | None], probabilities: bool) -> None:
-    for option, target in targets.items():
+def _write(result: Result, targets: Targets, probabilities: bool) -> None:
+    for option, target in targets:
         path = _path(target, result.instance)
-        if path is None:
-            continue
         if option == "--plot":
             result.plot(path, probabilities=probabilities)
         elif option == "--plot-progress":
