@@ -23,6 +23,10 @@ from georoutenet import Instance, Result, solve
 
 result: Result = solve([[0, 0], [1, 1], [0, 2]], max_seconds=1.0, start="a", seed=1)
 grn.solve(np.zeros((3, 2)))
+grn.solve([[1.0, 2], [3, 4]])
+grn.solve_many([[[1.0, 2], [3, 4]], "cities.csv"])
+grn.Instance(matrix=[[0, 2.5], [2.5, 0]])
+grn.Asymmetric([[0, 2.5], [2, 0]])
 grn.solve(Path("cities.csv"))
 grn.solve(Instance([[0, 0], [1, 1]], name="two", rule="EUC_2D", columns={"name": ["a", "b"]}))
 length: float = result.length

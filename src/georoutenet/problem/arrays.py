@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
 
+Numbers = ArrayLike | Sequence[object]
+"""What is read as an array; rows of whole numbers beside fractions are a list of objects to type checkers."""
 
-def given_array(values: ArrayLike, what: str, shape: str) -> NDArray[Any]:
+
+def given_array(values: Numbers, what: str, shape: str) -> NDArray[Any]:
     """``values`` as an array of whatever type they have; what NumPy would refuse, or take without its mask,
     is named here."""
     expected = f"{what} must be an array of numbers of shape {shape}"
@@ -40,7 +44,7 @@ def _length(row: object) -> int | None:
         return None
 
 
-def refuse_other_than_numbers(values: ArrayLike, given: NDArray[Any], what: str) -> None:
+def refuse_other_than_numbers(values: Numbers, given: NDArray[Any], what: str) -> None:
     """Booleans, also among numbers of a list, complex numbers and dates: NumPy would make numbers of them."""
     if given.dtype.kind in "bcmM":
         raise InputError(f"{what} must be numbers, got {given.dtype}")

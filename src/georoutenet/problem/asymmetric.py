@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from georoutenet.problem.arrays import Numbers
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.matrix import directed_matrix
 from georoutenet.problem.tour import Tour, check_tour
@@ -21,7 +22,7 @@ class Asymmetric:
     array([0, 1, 2])
     """
 
-    def __init__(self, matrix: ArrayLike, name: str = "instance") -> None:
+    def __init__(self, matrix: Numbers, name: str = "instance") -> None:
         self.matrix, self.is_integer = directed_matrix(matrix)
         self.name = name
 

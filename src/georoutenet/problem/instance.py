@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.problem.arrays import given_array, refuse_other_than_numbers
+from georoutenet.problem.arrays import Numbers, given_array, refuse_other_than_numbers
 from georoutenet.problem.globe import RANGES, are_degrees, great_circle, map_turn, project
 from georoutenet.problem.matrix import checked_matrix
 from georoutenet.problem.sketch import sketch
@@ -116,7 +116,7 @@ _RULES: dict[DistanceRule, Callable[[Float, Float], Float]] = {
 }
 
 
-def _checked_coordinates(values: ArrayLike) -> Float:
+def _checked_coordinates(values: Numbers) -> Float:
     given = given_array(values, "coordinates", "(n, 2)")
     refuse_other_than_numbers(values, given, "coordinates")
     try:
@@ -207,12 +207,12 @@ class Instance:
 
         def __init__(
             self,
-            coordinates: ArrayLike | None = None,
+            coordinates: Numbers | None = None,
             name: str = "instance",
             rule: DistanceRule | str | None = None,
             optimum: float | None = None,
-            latlon: ArrayLike | None = None,
-            matrix: ArrayLike | None = None,
+            latlon: Numbers | None = None,
+            matrix: Numbers | None = None,
             columns: Mapping[str, Sequence[Any]] = ...,
             id_column: str | None = None,
             decimal_commas: bool = False,

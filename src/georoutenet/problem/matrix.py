@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
-from georoutenet.problem.arrays import given_array
+from georoutenet.problem.arrays import Numbers, given_array
 
 Float = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ ASYMMETRY = 1e-9
 _ROWS = 512  # compared at a time
 
 
-def checked_matrix(values: ArrayLike) -> tuple[Float, bool]:
+def checked_matrix(values: Numbers) -> tuple[Float, bool]:
     """A read-only float64 copy of a distance matrix ``(n, n)``, and whether it holds integers by its dtype.
 
     Distances must be finite, >= 0 and symmetric: integers exactly, floats up to ``ASYMMETRY``, where the mean
@@ -37,7 +37,7 @@ def checked_matrix(values: ArrayLike) -> tuple[Float, bool]:
     return matrix, whole
 
 
-def directed_matrix(values: ArrayLike) -> tuple[Float, bool]:
+def directed_matrix(values: Numbers) -> tuple[Float, bool]:
     """``checked_matrix``, writable, for distances that may differ by direction."""
     given = given_array(values, "a matrix", "(n, n)")
     if given.size == 0:

@@ -19,6 +19,7 @@ from georoutenet.device import gpu_possible
 from georoutenet.errors import GeoRouteNetError, InputError, warn
 from georoutenet.io.files import read_instance
 from georoutenet.io.frame import Frame, frame_instance, is_frame
+from georoutenet.problem.arrays import Numbers
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import check_tour
 from georoutenet.solver.options import SolveKeywords, SolveOptions, read_options, takes_options
@@ -31,7 +32,7 @@ WORTH_THREADS = 200
 OWN_CITIES = 10
 """Cities of an instance for each thread, at least: walks of more threads would only repeat one another."""
 
-Problem = Instance | ArrayLike | str | os.PathLike[str] | Frame
+Problem = Instance | Numbers | str | os.PathLike[str] | Frame
 
 
 @takes_options
@@ -263,4 +264,4 @@ def as_instance(problem: Problem) -> Instance:
         return read_instance(problem)
     if is_frame(problem):
         return frame_instance(problem)
-    return Instance(cast("ArrayLike", problem))
+    return Instance(cast("Numbers", problem))
