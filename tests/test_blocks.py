@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the pages runs, and so do their commands that solve."""
+"""Every Python block of the README and of the pages runs, and so does every command but those in a list."""
 
 from __future__ import annotations
 
@@ -21,8 +21,20 @@ ROOT = Path(__file__).parent.parent
 if not (ROOT / "docs").exists():
     pytest.skip("docs are not part of this installation", allow_module_level=True)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = ("million", "berlin52")
-"""Commands with such a word take long, or need TSPLIB."""
+RUN = ("solve", "length", "data list", "data show", "data make", "compare", "bulk")
+"""Commands that are run, unless the next list has them."""
+NOT_RUN = {
+    "georoutenet (train|evaluate) ": "takes minutes to days",
+    "georoutenet serve": "serves until it is stopped",
+    "georoutenet reference ": "needs solvers that are not installed",
+    "georoutenet data tsplib": "downloads",
+    "georoutenet tables ": "writes the pages themselves",
+    "georoutenet compare .*tsplib36": "needs TSPLIB",
+    "georoutenet compare .*\\.csv": "reads what evaluate has written",
+    "georoutenet bulk .* --engine ray": "needs Ray",
+    "georoutenet bulk million": "takes long",
+}
+"""Beginnings of commands that are not run, as regular expressions, and why."""
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -109,17 +121,27 @@ def test_python(stem: str, k: int, folder: Path, monkeypatch: pytest.MonkeyPatch
     exec(block, names)
 
 
-COMMANDS = [
+LINES = [
     (page.stem, line.partition(" #")[0].strip())
     for page in PAGES
     for block in blocks(page, "", "bash")
-    for line in block.splitlines()
-    if re.match(r"georoutenet (solve|length) ", line) and not any(word in line for word in LONG)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("georoutenet ")
 ]
+COMMANDS = [(stem, line) for stem, line in LINES if not any(re.match(each, line) for each in NOT_RUN)]
 
 
 @pytest.mark.parametrize(("stem", "line"), COMMANDS)
-def test_commands(stem: str, line: str, folder: Path) -> None:
+def test_commands(stem: str, line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if " data " in line:
+        monkeypatch.setenv("GEOROUTENET_CACHE", str(folder / "cache"))
+    if " bulk " in line:
+        of_bulk(folder)
+        from made import run_here
+
+        monkeypatch.setattr("georoutenet.bulk.api.run_local", run_here)
+    if " compare " in line:
+        (folder / "results").symlink_to(ROOT / "results")
     words = [
         name
         for word in shlex.split(line)[1:]
@@ -127,11 +149,18 @@ def test_commands(stem: str, line: str, folder: Path) -> None:
     ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    for option in ("--output", "--plot"):
+    for option in ("--output", "--plot", "--worst"):
         if option in words and "{name}" not in words[words.index(option) + 1]:
             assert (folder / words[words.index(option) + 1]).stat().st_size > 0
 
 
+def test_each_command_is_run_or_listed_as_not_run() -> None:
+    for _, line in COMMANDS:
+        assert line.removeprefix("georoutenet ").startswith(RUN), f"put {line!r} into RUN or NOT_RUN"
+    for each in (*(f"georoutenet {command}" for command in RUN if command != "length"), *NOT_RUN):
+        assert any(re.match(each, line) for _, line in LINES), f"no page has {each!r} any more"
+
+
 def test_there_are_blocks_and_commands() -> None:
     assert len(ALL) >= 11
-    assert len(COMMANDS) >= 8
+    assert len(COMMANDS) >= 14
