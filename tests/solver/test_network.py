@@ -14,7 +14,7 @@ from solved import check, random_instance
 import georoutenet as grn
 from georoutenet.clock import OutOfTime
 from georoutenet.decode import RECOMMENDED, Decoding, decode_views
-from georoutenet.errors import InputError
+from georoutenet.errors import GeoRouteNetWarning, InputError
 from georoutenet.policy.weights import load_policy
 from georoutenet.problem.instance import Instance
 from georoutenet.search.path import Ends
@@ -226,3 +226,20 @@ def test_estimates_do_not_depend_on_earlier_calls() -> None:
     before = [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)]
     grn.solve_many([random_instance(n) for n in (100, 350)], improve=False)
     assert [neural.seconds_per_view(n, choose(n)) for n in (50, 300, 500)] == before
+
+
+@pytest.mark.parametrize("options", [{"decoder": "beam-1000-views-10000"}, {"views": 10_000}])
+def test_minutes_of_views_are_announced_before_they_begin(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they are asked for; a limit would end them, so with one nothing is said."""
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("georoutenet.solver.stages.neural_tours", stopped)
+    instance = random_instance(100)
+    with pytest.warns(GeoRouteNetWarning, match="10,000 views of 100 cities take about 11 minutes on a CPU"):
+        check(grn.solve(instance, improve=False, device="cpu", **options))
+    check(grn.solve(instance, improve=False, device="cpu", max_seconds=600, **options))
+    check(grn.solve(instance, improve=False, device="cpu", decoder="beam-1000-views-100"))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from georoutenet.clock import OutOfTime, looking, now
 from georoutenet.decode.decoding import RECOMMENDED, Decoding
 from georoutenet.device import choose_device, memory_available
-from georoutenet.errors import InputError
+from georoutenet.errors import InputError, warn
 from georoutenet.io.packaged import find_weights
 from georoutenet.problem.instance import Instance
 from georoutenet.search.path import Ends
@@ -50,6 +50,8 @@ several times slower when one is not: they wait for each other a few hundred tim
 SECONDS = {"call": 0.01, "pair": 5.5e-6, "city": 2.5e-4, "beams": 2.5e-4}
 """What scoring and decoding one view takes on a CPU core: for each call, and for each pair of dense scores or
 each city of sparse ones, more with beams. Measured from 20 to 3,000 cities; a GPU is faster."""
+LONG = 90.0
+"""Seconds of decoding one instance from which on they are announced."""
 DRAWN = 100
 """Tours that are drawn in each view for the marginals of the edges."""
 MOST_VIEWS_DRAWN = 8
@@ -153,6 +155,16 @@ def check_memory(n: int, decoding: Decoding, device: str, available: int | None 
         f"{message}; about {fits:,} cities would fit. The decoders greedy and sample work on candidate lists "
         f"above {DENSE} cities and take far less"
     )
+
+
+def warn_of_long(n: int, decoding: Decoding, device: str) -> None:
+    """Say before minutes of decoding what they come from; a GPU takes far less than is estimated here."""
+    seconds = decoding.views * seconds_per_view(n, decoding)
+    if seconds > LONG and device.startswith("cpu"):
+        warn(
+            f"{decoding.views:,} views of {n:,} cities take about {seconds / 60:,.0f} minutes on a CPU; "
+            "fewer views take less, and max_seconds ends them"
+        )
 
 
 def load(weights: str | Path, device: str) -> Policy:

@@ -33,6 +33,7 @@ from georoutenet.solver.network import (
     load,
     neural_tours,
     seconds_per_view,
+    warn_of_long,
 )
 from georoutenet.solver.options import CPU_NOTE, GPU_NOTE, Report, SolveOptions
 from georoutenet.solver.result import Result
@@ -177,6 +178,8 @@ class Group:
             policy = load(policy, device)
         decoding = choose_decoding(self.n, options, str(policy.device))
         check_memory(self.n, decoding, str(policy.device))
+        if self._remaining() == math.inf:
+            warn_of_long(self.n, decoding, str(policy.device))
         self.policy = policy
         if device == "cpu" or options.improve:
             load_compiled(self.ends, self.instances, options.progress)
