@@ -8,7 +8,7 @@ cities = np.random.default_rng(7).random((300, 2))
 grn.warm_up()  # so that short limits are not spent on loading
 for name, options in {
     "half a second": {"max_seconds": 0.5},
-    "within 1 % of the bound": {"stop": grn.Gap(1.0)},
+    "within 2 % of the bound": {"stop": grn.Gap(2.0)},  # the bound itself is mostly 0.7 to 1 % too low
     "2,000 kicks, repeatable": {"stop": grn.MaxIterations(2000)},
 }.items():
     result = grn.solve(cities, **options)

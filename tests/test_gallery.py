@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pytest
+from typer.testing import CliRunner
 
 import georoutenet as grn
+from georoutenet.cli import app
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 if not EXAMPLES.exists():
@@ -44,6 +48,25 @@ def test_the_notebook() -> None:
             assert cell["outputs"] == []
             exec(compile("".join(cell["source"]), "first_steps.ipynb", "exec"), names)
     assert {"network.png", "path.csv"} <= set(os.listdir())
+
+
+def test_the_claim_of_an_example_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """It said 1 % and printed 1.42."""
+    runpy.run_path(str(EXAMPLES / "time_and_quality.py"), run_name="__main__")
+    claims = re.findall(r"within (\S+) % of the bound: .* at most (\S+) % above", capsys.readouterr().out)
+    assert len(claims) == 1
+    assert float(claims[0][1]) <= float(claims[0][0])
+
+
+def test_the_commands() -> None:
+    """Those of a block follow from one another."""
+    page = (EXAMPLES.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(found) == 2
+    for line in "".join(found).splitlines():
+        done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
+    assert Path("short.png").stat().st_size > 0
 
 
 def test_the_gallery_names_every_example() -> None:
