@@ -4,7 +4,7 @@ import numpy as np
 
 import georoutenet as grn
 
-cities = np.random.default_rng(4).random((60, 2))
+cities = grn.Instance(np.random.default_rng(4).random((60, 2)), name="60 random points")
 best = grn.solve(cities)
 for decoder in ("greedy", "beam-100", "beam-400-views-4-dominance-length-60-merge"):
     result = grn.solve(cities, improve=False, decoder=decoder)

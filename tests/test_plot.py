@@ -167,6 +167,11 @@ def test_panels(tmp_path: Path) -> None:
     figure = plot_instances(instances, tmp_path / "panels.png", columns=3, titles=list("abcde"))
     assert [axes.get_title() for axes in figure.axes] == ["a", "b", "c", "d", "e", ""]
     assert not figure.axes[5].axison
+    long = [Instance(np.random.default_rng(k).random((9, 2)) * (1, k)) for k in (1, 5)]
+    figure = plot_instances(long, tmp_path / "tours.png", tours=[range(9)] * 2)
+    tops = [ax.get_position().y1 for ax in figure.axes]
+    assert tops[0] == pytest.approx(tops[1])  # so that their titles stand side by side
+    assert all(line.get_marker() != "s" for ax in figure.axes for line in ax.lines)  # no legend explains it
     with pytest.raises(InputError, match="1 tours for 5 instances"):
         plot_instances(instances, tours=[None])
     with pytest.raises(InputError, match="at least one instance"):

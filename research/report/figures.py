@@ -38,6 +38,10 @@ LARGEST_GAP = 5.0
 GAP_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 MARK = 7.0
 """Points of a mark's side in the picture of gap against time."""
+SIDE = 0.06
+"""From one series to the next in the interaction figure, so that none hides another; encoders are 1 apart."""
+STEP = 1.06
+"""The same, as a factor, from one decoder to the next of those that were measured at a size."""
 SEVERAL = 4
 """On so many sets of the grid a model, or a decoder that the paper lacks, was measured if it is drawn."""
 
@@ -94,22 +98,25 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
     for row, decoder in enumerate(decoders):
         for column, set_name in enumerate(sets):
             ax, empty = grid[row][column], list[tuple[int, str]]()
-            for color, objective in zip(COLORS, ("PG", "MCS"), strict=False):
+            for color, objective, side in zip(COLORS, ("PG", "MCS"), (-1, 1), strict=False):
                 methods = [f"{encoder}-{objective}" for encoder in ("NAR4TSP", "GeoRouteNet")]
                 paper = [paper_value(method, decoder, set_name).gap for method in methods]
-                ax.plot((0, 1), paper, "o--", color=color, markerfacecolor="white", linewidth=1.2)
+                ax.plot(
+                    _beside(1.5 * side), paper, "o--", color=color, markerfacecolor="white", linewidth=1.2
+                )
                 gaps = []
-                for x, method in enumerate(methods):
+                places = _beside(0.5 * side)
+                for x, method in zip(places, methods, strict=True):
                     own = [by.get((name, decoder, set_name, "all")) for name in weights.get(method, [])]
                     seeds = [cell.gap for cell in own if cell is not None]
                     gaps.append(sum(seeds) / len(seeds) if seeds else math.nan)
                     if len(seeds) > 1:
                         ax.plot([x] * len(seeds), seeds, "o", color=color, markersize=4)
-                ax.plot((0, 1), gaps, "_-", color=color, linewidth=2.0, markersize=11, markeredgewidth=2.0)
+                ax.plot(places, gaps, "_-", color=color, linewidth=2.0, markersize=11, markeredgewidth=2.0)
                 for name in weights.get(methods[0], []):
                     batch = by.get((name, f"{decoder}, {BATCH_STATISTICS}", set_name, "all"))
                     if batch is not None:
-                        ax.plot([-0.12], [batch.gap], "D", color=color, markersize=4)
+                        ax.plot(_beside(side - 3.5)[:1], [batch.gap], "D", color=color, markersize=4)
                 empty += [(k, objective) for k in (0, 1) if math.isnan(gaps[k])]
             tidy(ax)
             ax.set_xlim(-0.35, 1.35)
@@ -129,6 +136,11 @@ def plot_interaction(cells: Sequence[Cell]) -> Figure:
     handles += [_handle(GRAY, "", "D", "ours, NAR4TSP with batch statistics")]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
+
+
+def _beside(series: float) -> tuple[float, float]:
+    """Where a series has its marks: beside 0 and beside 1."""
+    return SIDE * series, 1 + SIDE * series
 
 
 def plot_grid(cells: Sequence[Cell]) -> Figure:
@@ -190,14 +202,24 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     figure, ((ax,),) = _figure(1, 1, (6.6, 5.0))
     uniform = {name: n for n, name in SHIFT["uniform"].items()}
     own = [cell for cell in cells if cell.set in uniform]
-    for color, marker, decoder in zip(COLORS, MARKERS, _decoders(own), strict=False):
-        points = sorted((uniform[c.set], c.gap, c.gap_low, c.gap_high) for c in own if c.decoder == decoder)
+    decoders = _decoders(own)
+    measured = {(cell.decoder, uniform[cell.set]) for cell in own}
+    at = {n: [decoder for decoder in decoders if (decoder, n) in measured] for n in SIZES}
+
+    def place(decoder: str, n: int) -> float:
+        behind = at[n].index(decoder) - (len(at[n]) - 1) / 2 if decoder in at[n] else 0.0
+        return n * STEP**behind
+
+    for color, marker, decoder in zip(COLORS, MARKERS, decoders, strict=False):
+        cells_of = [(uniform[cell.set], cell) for cell in own if cell.decoder == decoder]
+        points = sorted((place(decoder, n), c.gap, c.gap_low, c.gap_high) for n, c in cells_of)
         if points:
             n, gap, low, high = (list(each) for each in zip(*points, strict=True))
             ax.plot(n, gap, marker=marker, color=color, linewidth=1.6, label=decoder)
             ax.vlines(n, low, high, color=color, linewidth=4.0, alpha=0.35)
         sets = {50: "val50", 100: "diag100"}
-        paper = [(m, paper_value(cells[0].method, decoder, name).gap) for m, name in sets.items()]
+        gaps = {n: paper_value(cells[0].method, decoder, name).gap for n, name in sets.items()}
+        paper = [(place(decoder, n), gap) for n, gap in gaps.items()]
         if points and not math.isnan(paper[0][1]):
             hollow: dict[str, Any] = {"color": color, "markerfacecolor": "white", "markersize": 8}
             ax.plot(*zip(*paper, strict=True), marker, **hollow, linestyle="", zorder=1)
@@ -212,7 +234,7 @@ def plot_sizes(cells: Sequence[Cell]) -> Figure:
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(_plain)
     ax.yaxis.set_minor_formatter(_nothing)
-    ax.set_xlabel("cities (test20 to test1000)", fontsize=10)
+    ax.set_xlabel("cities (test20 to test1000), decoders side by side", fontsize=10)
     ax.set_ylabel("mean gap (%)", fontsize=10)
     ax.set_title(f"{cells[0].weights}: size shift on uniform instances", fontsize=11)
     return figure

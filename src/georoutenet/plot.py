@@ -76,7 +76,8 @@ def plot_tour(
         _draw_outline(ax, instance, outline)
     if edge_probabilities is not None:
         _draw_probabilities(ax, points, edge_probabilities, instance.map_turn)
-    _draw_tour(ax, points, order, instance.map_turn, closed, faint=edge_probabilities is not None)
+    ends = alone or not closed  # where a tour begins says nothing without a legend
+    _draw_tour(ax, points, order, instance.map_turn, closed, ends, faint=edge_probabilities is not None)
     if alone:
         _explain(ax, instance, order, closed, probable=edge_probabilities is not None)
     title = _title(instance, order, closed, lower_bound) if title is None else title
@@ -113,6 +114,7 @@ def plot_instances(
         title = drawn(instance.name) if titles is None else titles[k]
         plot_tour(instance, tour, ax=axes[k], title=title)
         axes[k].title.set_fontsize(9)
+        axes[k].set_anchor("N")  # titles of a row at one height, whatever shapes the panels have
     for empty in axes[len(instances) :]:
         empty.set_axis_off()
     if path is not None:
@@ -171,6 +173,7 @@ def _draw_tour(
     tour: NDArray[np.int64] | None,
     turn: float,
     closed: bool,
+    ends: bool,
     faint: bool,
 ) -> None:
     n = len(points)
@@ -192,7 +195,7 @@ def _draw_tour(
             ax.update_datalim(points)
     if tour is None or n <= 2000:  # in a large tour the corners of the line show the cities
         ax.plot(*points.T, "o", color=CITY_COLOR, markersize=max(0.8, marker), markeredgewidth=0, zorder=3)
-    if tour is not None and n <= MOST_WITH_ENDS:
+    if tour is not None and ends and n <= MOST_WITH_ENDS:
         _mark(ax, points[tour[0]], START, marker)
         if not closed and n > 1:
             _mark(ax, points[tour[-1]], END, marker)

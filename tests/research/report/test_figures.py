@@ -71,10 +71,16 @@ def texts(ax: Axes) -> list[str]:
     return [text.get_text() for text in ax.texts]
 
 
-def points(ax: Axes) -> set[tuple[float, float]]:
+def drawn_points(ax: Axes) -> list[tuple[float, float]]:
     """What is drawn and not missing."""
     drawn = [xy for line in ax.lines for xy in zip(line.get_xdata(), line.get_ydata(), strict=True)]  # type: ignore[arg-type]
-    return {(float(x), round(float(y), 6)) for x, y in drawn if math.isfinite(y)}
+    return [(float(x), round(float(y), 6)) for x, y in drawn if math.isfinite(y)]
+
+
+def points(ax: Axes) -> set[tuple[float, float]]:
+    """The same, each at the tick beside which it is drawn."""
+    ticks = ax.get_xticks()
+    return {(float(ticks[np.abs(ticks - x).argmin()]), y) for x, y in drawn_points(ax)}
 
 
 def drawable(figure: Figure, tmp_path: object) -> None:
@@ -100,6 +106,7 @@ def test_the_interaction_shows_the_paper_and_what_is_missing(tmp_path: object) -
             for objective in ("PG", "MCS")
         }
         assert points(ax) == papers
+        assert len({x for x, _ in drawn_points(ax)}) == 4
         labels = [label.get_text() for label in ax.get_xticklabels()]
         assert labels == ["NAR4TSP\n(ours: no PG, no MCS)", "GeoRouteNet\n(ours: no PG, no MCS)"]
     drawable(figure, tmp_path)
@@ -130,7 +137,7 @@ def test_the_interaction_takes_the_four_research_weights_by_name() -> None:
     assert research_weights(cells) == {name: [f"paper-{name.lower()}"] for name in names}
     first, *others = plot_interaction(cells).axes
     ours = {point for point in points(first) if point[1] > 50}
-    assert ours == {(0.0, 90.0), (0.0, 91.0), (1.0, 92.0), (1.0, 93.0), (-0.12, 95.0)}
+    assert ours == {(0.0, 90.0), (0.0, 91.0), (1.0, 92.0), (1.0, 93.0), (0.0, 95.0)}
     assert [label.get_text() for label in first.get_xticklabels()] == ["NAR4TSP", "GeoRouteNet"]
     assert all(point[1] < 50 for ax in others for point in points(ax))
 
@@ -183,6 +190,7 @@ def test_sizes_have_a_line_for_each_measured_decoder(tmp_path: object) -> None:
         for n, s in ((50, "val50"), (100, "diag100"))
     }
     assert points(ax) == {(20.0, 0.5), (50.0, 1.0), (50.0, 0.2)} | paper
+    assert len({x for x, _ in drawn_points(ax) if 40 < x < 60}) == 2  # side by side
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["Greedy", "Beam-7", "paper, on val50 and diag100"]
     drawable(figure, tmp_path)
