@@ -248,6 +248,15 @@ def test_names_with_commas_are_told_apart(folder: Path, monkeypatch: pytest.Monk
     assert 'visits: Depot, "Bike, Hof", Tor 3\n' in done.stdout
 
 
+def test_visits_without_ids_are_said_to_be_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is a column of ids that does not tell the cities apart."""
+    monkeypatch.chdir(folder)
+    Path("customers.csv").write_text("id,x,y\nK1,0,0\nK2,1,0\nK1,2,0\n")
+    ends = ["--start", "0", "--end", "2", "--open"]
+    assert "visits (rows, counting from 0): 0, 1, 2\n" in run_here("customers.csv", *ends).stdout
+    assert "visits: K" in run_here("customers.csv", "--id-column", "id").stdout
+
+
 @pytest.mark.parametrize("extension", ["csv", "json", "geojson", "gpx"])
 def test_columns_go_to_the_output(extension: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -282,7 +291,7 @@ def test_all_outputs_are_written(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_order_of_a_long_tour_is_shortened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     np.save("many.npy", np.random.default_rng(3).random((200, 2)))
-    order = re.findall(r"visits: (.*)", run_here("many.npy", "--no-improve", "--first", "curve").stdout)[0]
+    order = re.findall(r"0\): (.*)", run_here("many.npy", "--no-improve", "--first", "curve").stdout)[0]
     left_out = int(re.findall(r"\.\.\. \((\d+) more", order)[0])
     shown = re.findall(r"(?:^|, )(\d+)(?=,|$)", order)
     assert len(shown) + left_out == 200

@@ -19,7 +19,7 @@ def test_show_versions(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(rf"^torch +{re.escape(torch.__version__)}$", out, re.MULTILINE)
     for expected in (
         "training, 512 instances of 50 cities in float32: all pairs",
-        "not cuda: needs bf16 products of fp32 weights",
+        "not cuda: needs a GPU",
         "scores of one instance of 100 cities in float32: cpu dense",
         "scores of one instance of 50 cities in float32: blocks of rows",
         "not cpu dense: needs enough pairs",

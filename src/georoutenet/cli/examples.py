@@ -9,7 +9,7 @@ import typer
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": ("georoutenet demo", "georoutenet solve customers.csv --plot route.png", "georoutenet train laptop"),
     "solve": (
-        "georoutenet solve customers.csv --plot route.png --output route.csv --output route.gpx",
+        "georoutenet solve customers.csv --plot route.png --output route.gpx",
         "georoutenet solve customers.csv --start depot --open --max-seconds 5",
         "georoutenet solve *.tsp --json > tours.json",
     ),

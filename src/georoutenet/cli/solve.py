@@ -130,7 +130,8 @@ def solve(
         for _, result in results:
             _describe(result)
             if not output:
-                say(f"visits: {_order(result)}")
+                by = "" if result.instance.ids else " (rows, counting from 0)"
+                say(f"visits{by}: {_order(result)}")
     elif results:
         _table(results)
     if any(result.interrupted for _, result in results):

@@ -119,8 +119,10 @@ def _has_sizes(case: Case) -> bool:
 GEOROUTENET = Need("the encoder georoutenet", lambda case: case.config.encoder == "georoutenet")
 GRADIENTS = Need("gradients", lambda case: case.gradients)
 NO_GRADIENTS = Need("no gradients", lambda case: not case.gradients)
+GPU = Need("a GPU", lambda case: case.device.type == "cuda")
 IN_KERNELS = (
     GEOROUTENET,
+    GPU,
     Need("bf16 products of fp32 weights", _has_precision),
     Need(f"{WIDTH} features, {HEADS} heads, {BASES} bases, {bases.LAYERS} layers, k < {SLOTS}", _has_sizes),
     Need(f"neighborhoods of at most {SLOTS}", lambda case: case.width <= SLOTS or not case.gradients),
@@ -136,7 +138,7 @@ FORMS: dict[str, tuple[Need, ...]] = {
         Need("kernels that compile", lambda case: compiles(case.device, True)),
     ),
     "cuda": (*IN_KERNELS, Need("kernels that compile", lambda case: compiles(case.device, False))),
-    "compiled": (GEOROUTENET, GRADIENTS, Need("a GPU", lambda case: case.device.type == "cuda")),
+    "compiled": (GEOROUTENET, GRADIENTS, GPU),
     "all pairs": (GEOROUTENET, GRADIENTS),
     "cpu dense": (
         GEOROUTENET,
