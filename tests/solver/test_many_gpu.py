@@ -15,6 +15,7 @@ from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search.gpu import engine
 from georoutenet.solver import batch_gpu, many_gpu
+from georoutenet.solver.options import SolveOptions
 from georoutenet.stop import MaxIterations
 
 RANDOM = np.random.default_rng(5)
@@ -67,6 +68,15 @@ def test_sizes_are_searched_together(gpu: list[tuple[int, ...]], rule: DistanceR
         assert all(isinstance(result.length, int) for result in found)
     shortest = grn.solve_many(problems, device="cpu")
     assert [float(x.length) for x in found[:4]] == pytest.approx([float(x.length) for x in shortest[:4]])
+
+
+def test_instances_share_a_launch_with_those_of_about_their_size() -> None:
+    """What a walk takes of shared memory is what the largest of its launch needs."""
+    sizes = (5, 64, 65, 128, 129, 256, 257, 300, 512, 513, 1024)
+    problems = [Instance(RANDOM.random((n, 2))) for n in sizes]
+    groups = many_gpu._groups(problems, SolveOptions())
+    together = [[sizes[k] for k in positions] for positions in groups.values()]
+    assert together == [[5, 64], [65, 128], [129, 256], [257, 300, 512], [513, 1024]]
 
 
 def test_paths_and_fixed_ends_go_size_by_size(gpu: list[tuple[int, ...]]) -> None:

@@ -173,4 +173,4 @@ def _groups(
 
 def _room(n: int) -> int:
     """The least of some sizes that has room for ``n`` cities."""
-    return next(size for size in (64, 128, *WARPS, 512, CITIES) if n <= size)
+    return min(size for size in (64, 128, 512, *WARPS) if n <= size)
