@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,6 +206,40 @@ def test_time_that_ends_on_the_way() -> None:
     np.testing.assert_array_equal(tours[-missed:], curves[-missed:])
     assert (lengths <= long).all()
     assert lengths[0] < long[0]
+
+
+@pytest.mark.parametrize("improve", [True, False])
+def test_what_the_network_made_is_kept_where_time_then_ends(
+    monkeypatch: pytest.MonkeyPatch, improve: bool
+) -> None:
+    points, limit = odd("uniform", 6, 20), Looks(10_000)
+    made = np.array([np.roll(np.arange(20), k) for k in range(6)])
+
+    def ask(group: batch.Group) -> None:
+        group.tours, limit.left = list(made), 0
+
+    monkeypatch.setattr(batch.Group, "ask_network", ask)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tours, lengths = grn.solve_batch(points, first="network", improve=improve, stop=limit)
+    np.testing.assert_array_equal(tours, made)
+    check(points, tours, lengths, {})
+    assert [str(each.message)[:30] for each in caught] == ["time ended before 6 of 6 instan"[:30]] * improve
+
+
+def test_a_network_that_was_to_be_asked_and_was_not_is_told_of() -> None:
+    @dataclass
+    class Little:
+        """0.15 s are left at every look: 0.03 for each, and the network asks for more."""
+
+        def budget(self, progress: grn.stop.Progress) -> grn.stop.Budget:
+            return grn.stop.Budget(seconds=0.15)
+
+    points = odd("uniform", 5, 20)
+    short: dict[str, Any] = {"improve": False, "stop": Little(), "device": "cpu"}
+    with pytest.warns(GeoRouteNetWarning, match="no time to ask the network about 5 of 5 instances"):
+        check(points, *grn.solve_batch(points, first="network", **short), {})
+    check(points, *grn.solve_batch(points, first="greedy-edge", **short), {})
 
 
 def test_a_limit_that_is_never_met_changes_nothing() -> None:

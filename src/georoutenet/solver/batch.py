@@ -89,7 +89,8 @@ def solve_batch(
     threads (one per core); up to 1,024 cities a GPU, where there is one, searches by itself.
     ``max_seconds``, and the time in ``stop``, bound the whole call, and what one instance does not need goes
     to the others; iterations and gaps in ``stop`` are of each instance. Where time ends before all are
-    searched, the rest have a tour along a space-filling curve, and a warning says how many.
+    searched, the rest have a tour along a space-filling curve, or the network's if it made one, and a
+    warning says how many.
     ``start`` and ``end`` are positions and hold for all. ``progress`` is called some ten times a second with
     the stage ``batch`` and a ``Progress`` whose iterations are the instances done and whose length is their
     mean. Ctrl-C ends the call without a result.
@@ -126,6 +127,8 @@ class _Batch:
         self.tours: Any = np.empty((self.count, self.n), dtype=np.int64)  # no memory until it is written to
         self.lengths: Any = np.zeros(self.count)
         self.done = np.zeros(self.count, dtype=np.bool_)
+        self.unasked = 0
+        """Instances of which the network was to be asked, and was not."""
 
     @cached_property
     def points(self) -> Points:
@@ -145,6 +148,11 @@ class _Batch:
         finally:
             self.cancel.set()
         self._warn(self.count - int(self.done.sum()))
+        if self.unasked:
+            warn(
+                f"there was no time to ask the network about {self.unasked:,} of {self.count:,} instances; "
+                "their first tours were constructed"
+            )
 
     def run_on_gpu(self, keep_tours: bool) -> bool:
         """Solve on GPUs, where they are asked for or there and can; whether they did."""
@@ -180,7 +188,7 @@ class _Batch:
         if missed:
             warn(
                 f"time ended before {missed:,} of {self.count:,} instances were searched; "
-                "their tours follow a curve"
+                "they have a first tour alone"
             )
 
     def _left(self) -> float:
@@ -228,6 +236,8 @@ class _Batch:
         group.ask_network()
         if self.cancel.is_set():
             raise KeyboardInterrupt
+        if group.tours is None and self.timed and (options.first == "network" or options.names_network):
+            self.unasked += len(part)
         if options.improve:
             load_compiled(self.ends, instances[:1], options.progress)
         jobs = iter(enumerate(part))
@@ -272,18 +282,19 @@ class _Batch:
 
     def _finish(self, group: Group, own: int, k: int) -> None:
         """One instance to its end."""
-        instance, options, left = group.instances[own], self.options, math.inf
+        instance, options = group.instances[own], self.options
+        left, has_room = math.inf, True
+        tour = None if group.tours is None else self.ends.arrange(instance, group.tours[own])
         if self.timed:
             left = self._left()
-            if left < self.least:
+            has_room = left >= self.least
+            if not has_room and tour is None:
                 return
             left = max(self.least, left * self.workers / (self.count - k))
-        if group.tours is None:
-            tour = group.construct(instance)
-        else:
-            tour = self.ends.arrange(instance, group.tours[own])
-        if not options.improve:
-            self._keep(k, tour, tour_length(instance, tour, closed=options.closed))
+        tour = group.construct(instance) if tour is None else tour
+        if not (options.improve and has_room):
+            length = tour_length(instance, tour, closed=options.closed)
+            self._keep(k, tour, length, as_asked=not options.improve)
             return
         from georoutenet.search.local_search import improve
 
@@ -300,9 +311,9 @@ class _Batch:
         )
         self._keep(k, found.tour, found.length)
 
-    def _keep(self, k: int, tour: Tours, length: float) -> None:
+    def _keep(self, k: int, tour: Tours, length: float, *, as_asked: bool = True) -> None:
         if not self.cancel.is_set():
-            self.tours[k], self.lengths[k], self.done[k] = tour, length, True
+            self.tours[k], self.lengths[k], self.done[k] = tour, length, as_asked
 
     def _search_stop(self, left: float) -> Stop:
         if self.limit is None:
