@@ -72,6 +72,9 @@ def test_what_is_drawn(tmp_path: Path) -> None:
     figure = plot_curves([unknown])
     assert figure.legends[0].get_texts()[0].get_text() == "b: its batches, not validated yet"
     assert list(figure.axes[0].lines[0].get_ydata()) == [9.0, 8.0]  # not an empty picture
+    assert figure.axes[0].lines[0].get_marker() in ("", "None")
+    stopped = plot_curves([Curve("one", curve.at, [math.nan, 8.0], [math.nan, math.nan])])
+    assert stopped.axes[0].lines[0].get_marker() == "o"  # of a single point no line is seen
     with pytest.raises(InputError, match="nothing to draw: no run has a length yet"):
         plot_curves([Curve("c", curve.at, [math.nan] * 2, [math.nan] * 2)])
 

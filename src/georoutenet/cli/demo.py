@@ -35,7 +35,7 @@ def demo(
 
         warm_up(progress=lambda _, at: status.update(styled(f"{WORDS} {bar(at.iterations)}")))
 
-    table = Table(title="A first tour by the network, then local search", box=box.SIMPLE)
+    table = Table(title="A first tour, then local search", box=box.SIMPLE)
     table.caption = "gap: above the best tour known"
     table.add_column("example")
     for column in ("cities", "first tour", "improved", "change", "gap", "time"):

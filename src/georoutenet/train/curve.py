@@ -93,7 +93,9 @@ def plot_curves(
         known = [(a, b) for a, b in zip(x, curve.validation, strict=True) if not math.isnan(b)]
         if training or not known:
             words = "its batches" if known else "its batches, not validated yet"
-            ax.plot(x, curve.training, color=color, alpha=0.35, linewidth=1.0, label=f"{name}: {words}")
+            # A line of one point is not seen.
+            dot = "o" if sum(map(math.isfinite, curve.training)) == 1 else ""
+            ax.plot(x, curve.training, dot + "-", color=color, alpha=0.35, lw=1.0, label=f"{name}: {words}")
             # The beginning is far above the rest: what counts is the later three quarters.
             shown += curve.training[len(curve.training) // 4 :]
         if known:
