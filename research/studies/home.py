@@ -24,8 +24,8 @@ import numpy as np
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
 
-PART, ALL = 15 << 20, 105 << 20
-"""Bytes of a file, and of all of them, at most: seven files."""
+PART, ALL = 15 << 20, 60 << 20
+"""Bytes of a file, and of all of them, at most: four files."""
 CARRY = Path("carry")
 """In the checkout: what travels with it and is not tracked."""
 PARTS = "studies.tar.*"

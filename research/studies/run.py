@@ -219,7 +219,7 @@ def _elsewhere(files: Sequence[Path], sources: str, seconds: float, device: str)
         raise InputError(f"{sources} holds no package georoutenet; docs/training.md says how it gets there")
     paths = os.pathsep.join([str(Path(sources).resolve()), str(ROOT)])
     command = [sys.executable, "-m", "research.studies.session", *map(str, files)]
-    command += ["--seconds", f"{seconds:.1f}", "--device", device]
+    command += ["--until", f"{time.time() + seconds:.1f}", "--device", device]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as process:
         try:
             process.wait()

@@ -11,6 +11,7 @@ import csv
 import gc
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,11 @@ def forget(device: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train recipes side by side, each in its file's folder.")
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--until", type=float, required=True, help="time.time() at the end of training")
     parser.add_argument("--device", required=True)
     options = parser.parse_args()
-    train(options.files, seconds=options.seconds, device=options.device)
+    # What was imported until now took its time, too.
+    train(options.files, seconds=options.until - time.time(), device=options.device)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -23,7 +24,7 @@ from georoutenet.evaluate.packed import Packed
 from georoutenet.evaluate.settings import Settings
 from georoutenet.policy.weights import load_policy, save_weights
 from georoutenet.train.trainer import Trainer
-from research.studies import home
+from research.studies import home, session
 from research.studies.__main__ import main
 from research.studies.plan import Run, as_toml, read_study
 from research.studies.run import Piece, _elsewhere, alarm
@@ -352,6 +353,27 @@ def test_other_sources_are_stopped_with_a_checkpoint(tmp_path: Path) -> None:
     with alarm(120.0), pytest.raises(KeyboardInterrupt):
         _elsewhere([file], str(tmp_path / "older"), 600.0, "cpu")
     assert len(home.checkpoints(file.parent)) == 1
+
+
+def test_the_start_of_other_sources_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports take seconds on a machine that has read nothing yet, and training must end for all that."""
+    (tmp_path / "georoutenet").mkdir()
+    commands: list[list[str]] = []
+
+    def start(command: list[str], **_: Any) -> Any:
+        commands.append(command)
+        raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    with pytest.raises(InterruptedError):
+        _elsewhere([Path("recipe.toml")], str(tmp_path), 60.0, "cpu")
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(session, "train", lambda files, **others: given.append({"files": files, **others}))
+    monkeypatch.setattr(sys, "argv", commands[0][2:])
+    monkeypatch.setattr(time, "time", lambda: 1015.0)
+    session.main()
+    assert given == [{"files": [Path("recipe.toml")], "seconds": 45.0, "device": "cpu"}]
 
 
 def interrupt_when(path: Path) -> None:
