@@ -30,4 +30,9 @@ def keep(study: Study, kept: Path, to: Path) -> list[Path]:
                 file.write(metrics.read_bytes())
             with atomic_write(written[-1], "wb") as out:
                 out.write(data.getvalue())
+        both = kept / run.folder / "validation.csv"  # of NAR4TSP, under both statistics
+        if both.exists():
+            written.append(to / "docs" / "runs" / "validation" / f"{run.name}.csv")
+            with atomic_write(written[-1]) as file:
+                file.write(both.read_text(encoding="utf-8"))
     return written

@@ -163,6 +163,8 @@ def test_pieces_on_two_machines_are_one_run(
         assert {each.header["weights"] for each in packed.values()} == {name}
         assert (tmp_path / "repository" / "docs" / "runs" / f"{name}.csv.gz").exists()
         assert (tmp_path / "kept" / name / "validation.csv").exists() == ("nar" in name)
+        validation = tmp_path / "repository" / "docs" / "runs" / "validation" / f"{name}.csv"
+        assert validation.exists() == ("nar" in name)
     main(["list", str(study), "--work", str(tmp_path / "second")])
     assert capsys.readouterr().out.count("done") == 3
 
