@@ -114,6 +114,19 @@ def test_first_requests_at_once_do_not_disturb_one_another() -> None:
                 assert answer(connection)[0] == 200
 
 
+@pytest.mark.parametrize("end", ["None", "sys.exit(0)"])  # Ctrl-C that a shell had ignored, SIGTERM
+def test_nothing_waits_for_python_to_end_in_order(end: str) -> None:
+    """A thread that still compiled was in LLVM while it did, which aborted the process."""
+    program = (
+        "import atexit, sys, georoutenet.cli, georoutenet.web.server\n"
+        "atexit.register(print, 'an orderly end')\n"
+        f"georoutenet.web.server.serve = lambda *_: {end}\n"
+        "georoutenet.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "serve"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_a_port_in_use_and_limits_that_are_none_are_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -64,8 +64,10 @@ def serve(
         if host in ("127.0.0.1", "::1", "localhost"):
             say("only this machine reaches it; --host 0.0.0.0 lets others in", err=True)
 
+    status = 0
     try:
-        serve(settings, announce)
-    except SystemExit as end:  # by SIGTERM; a thread that still loads would break an orderly end
-        sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else 1)
+        serve(settings, announce)  # comes back where a shell had Ctrl-C ignored, as in a script's background
+    except SystemExit as end:  # by SIGTERM
+        status = end.code if isinstance(end.code, int) else 1
+    sys.stderr.flush()
+    os._exit(status)  # a thread that still loads would break an orderly end
