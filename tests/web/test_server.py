@@ -123,7 +123,8 @@ def test_nothing_waits_for_python_to_end_in_order(end: str) -> None:
         f"georoutenet.web.server.serve = lambda *_: {end}\n"
         "georoutenet.cli.main()"
     )
-    done = subprocess.run([sys.executable, "-c", program, "serve"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", program, "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 
