@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -38,9 +39,12 @@ def attack_commands(source: random.Random, folder: Path) -> Outcome:
     }  # fmt: skip
     name = source.choice(["solve", "solve", "solve", *commands])
     command = [sys.executable, "-m", "georoutenet", *commands[name]]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     time.sleep(source.uniform(0.05, 0.8 if name == "solve" else 4.0))  # earlier, Python itself is not ready
-    process.send_signal(signal.SIGINT)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)  # all processes of the command, as a terminal does
     tally["signals"] += 1
     _, errors = process.communicate(timeout=120)
     if "Traceback" in errors and "/georoutenet/" not in errors:

@@ -64,6 +64,28 @@ def test_ctrl_c_leaves_whole_shards_and_no_processes(source: Path, tmp_path: Pat
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.endswith(".tmp")]
 
 
+WHILE_STARTING = """
+import os, sys, time
+if "georoutenet.bulk.worker" in sys.orig_argv:
+    print("worker", os.getpid(), file=sys.stderr, flush=True)
+    time.sleep(0.5)
+"""
+
+
+def test_ctrl_c_does_not_reach_a_worker_that_starts(source: Path, tmp_path: Path) -> None:
+    """A terminal interrupts workers too, before they can say that they do not mind."""
+    (tmp_path / "sitecustomize.py").write_text(WHILE_STARTING)
+    paths = os.pathsep.join(filter(None, [str(tmp_path), *sys.path]))
+    process = start(source, tmp_path / "out", "--workers", "1", PYTHONPATH=paths)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("worker "):
+            os.kill(int(line.split()[1]), signal.SIGINT)
+            break
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, printed
+
+
 def test_workers_take_no_code_from_the_current_folder(tmp_path: Path) -> None:
     """A folder that strangers made may hold a module of any name."""
     (tmp_path / "random.py").write_text("open('ran', 'w').close()\nprint('not an answer', flush=True)\n")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ def gpus_named(device: str) -> list[str]:
     return [device] if ":" in device else [f"cuda:{k}" for k in range(count_gpus())]
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, also for a process that is started meanwhile, until that lets it through.
+
+    A terminal sends it to all processes, and one that still imports would end in a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker:
     """One process, and a thread that listens to it."""
 
@@ -47,14 +64,15 @@ class _Worker:
         self.shard: int | None = None
         root = str(Path(georoutenet.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "georoutenet.bulk.worker"],  # -P: no modules of the current folder
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            text=True,
-            encoding="utf-8",
-        )
+        with _interrupts_held():
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "georoutenet.bulk.worker"],  # -P: no modules of this folder
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                text=True,
+                encoding="utf-8",
+            )
         self.messages = messages
         threading.Thread(target=self._listen, daemon=True).start()
         self.tell(job)

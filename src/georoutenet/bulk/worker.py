@@ -15,7 +15,9 @@ from georoutenet.bulk.shards import Job, make_solver
 
 def main() -> None:
     """Lines in: the job, then numbers of shards. Lines out: ``ready``, ``rows``, ``done``, ``failed``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process,
+    if hasattr(signal, "pthread_sigmask"):  # who held back what came until here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints must not be taken for an answer
 
