@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import platform
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -159,6 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
     for option in ("count", "processes"):
         if getattr(given, option) < 1:
             raise InputError(f"--{option} must be at least 1, got {getattr(given, option)}")
+    # A shell's job in the background ignores Ctrl-C, and so would all that is interrupted here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     total = Counts()
     crew = Crew(given.processes) if given.processes > 1 else None
     for name in given.attack or ATTACKS:

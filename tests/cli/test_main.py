@@ -4,13 +4,14 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import typer
 
 from georoutenet import __version__
-from georoutenet.cli import app
+from georoutenet.cli import app, commands
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
@@ -139,6 +140,21 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     done = run("solve", str(cities), "--output", str(full))
     assert done.returncode == 1
     assert done.stderr.strip() == "error: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize("text", ["", "Unable to allocate 9.3 TiB"])
+def test_a_full_memory_is_one_line(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(**_: object) -> None:
+        raise MemoryError(*filter(None, [text]))
+
+    monkeypatch.setattr("georoutenet.cli.commands.app", full)
+    monkeypatch.setattr("georoutenet.cli.commands._spare_the_collector", lambda: None)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit, match="1"):
+        commands.run()
+    assert capsys.readouterr().err.rstrip() == "error: the memory is full" + (f": {text}" if text else "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes")

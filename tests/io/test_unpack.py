@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 from georoutenet.errors import InputError
+from georoutenet.evaluate.results import read_results
 from georoutenet.io import files, npy
+from georoutenet.io import unpack as unpack_module
 from georoutenet.io.files import read_instance, read_tour
 from georoutenet.io.unpack import BrokenGzip, TooLarge, read_bounded, unpack
+from georoutenet.train.curve import read_curve
 
 ROWS = b"x,y\n" + b"1,2\n" * 2**18  # one MiB
 
@@ -198,3 +201,42 @@ def test_the_search_for_a_keyword_takes_each_line_once(blanks: str) -> None:
 def test_blank_lines_before_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"\n" * 100_000 + b"1,2\n3,4\n")))
     assert read_instance("-").n == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", ROWS[:2005]),
+        ("a.csv.gz", gzip.compress(ROWS[:2005])),
+        ("a.txt", b"0 0\n" * 501),
+        ("a.csv", b"x,y" + b"," * 2000),
+        ("a.json", b"[" + b"[0,0]," * 500 + b"[0,0]]"),
+        ("a.geojson", b"[" + b"{}," * 1000 + b"{}]"),
+    ],
+)
+def test_values_are_counted_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: bytes
+) -> None:
+    """A table of short values takes 120 times its bytes: 250 kB of gzip would fill 30 GB."""
+    path = tmp_path / name
+    path.write_bytes(text)
+    monkeypatch.setattr(unpack_module, "MAX_VALUES", 1000)
+    monkeypatch.setattr("georoutenet.io.files.parse_instance", lambda *given, **more: pytest.fail("parsed"))
+    with pytest.raises(InputError, match=r"a\..*: holds more than 1,000 values; max_bytes"):
+        read_instance(path, max_bytes=16_000)
+
+
+def test_lists_of_tours_and_results_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack_module, "MAX_VALUES", 1000)
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"city\n" + b"0\n" * 1001)
+    for read in (
+        lambda: read_tour(path, 3, max_bytes=5000),
+        lambda: read_results(path),
+        lambda: read_curve(path),
+    ):
+        with pytest.raises(InputError, match=r"a\.csv: holds more than 1,000 values"):
+            read()
+    (tmp_path / "a.json").write_bytes(b"[" + b"0," * 1001 + b"0]")
+    with pytest.raises(InputError, match=r"a\.json: holds more than 1,000 values"):
+        read_tour(tmp_path / "a.json", 3, max_bytes=10_000)

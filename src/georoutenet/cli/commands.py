@@ -142,6 +142,9 @@ def run() -> None:
     except OSError as error:  # a full disk, for one
         complain(error)
         sys.exit(1)
+    except MemoryError as error:
+        complain(f"the memory is full{f': {error}' if str(error) else ''}")
+        sys.exit(1)
     except Exception as error:
         if not hasattr(error, "format_message"):  # a bug, not a usage error of the command-line library
             raise

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from georoutenet.errors import InputError
 from georoutenet.io.atomic import atomic_write
-from georoutenet.io.unpack import read_file, reading
+from georoutenet.io.unpack import read_file, reading, refuse_many
 from georoutenet.problem.tour import gap
 
 FORMAT = "georoutenet-results 1"
@@ -143,6 +143,7 @@ def write_results(path: str | os.PathLike[str], results: Results) -> None:
 def read_results(path: str | os.PathLike[str]) -> Results:
     """Read a file; a row that does not fit the columns or its own gap is an error that names the line."""
     data = read_file(path)
+    refuse_many(data, str(path))
     with reading(path):
         text = data.decode()
     return parse_results(text, str(path))

@@ -22,7 +22,7 @@ from georoutenet.io.geojson import parse_places_json
 from georoutenet.io.npy import MAGIC, read_npy
 from georoutenet.io.table import A_WORKBOOK, WORKBOOKS, decoded_table, parse_table
 from georoutenet.io.tsplib_format import format_tour, format_tsp, parse_tour, parse_tsp
-from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded, read_file, reading
+from georoutenet.io.unpack import MAX_BYTES, is_gzip, read_bounded, read_file, reading, refuse_many
 from georoutenet.problem.instance import Instance, needs_instance
 from georoutenet.problem.tour import Tour, check_tour, tour_length
 
@@ -114,7 +114,8 @@ def read_instance(
     this. A ``.tsp`` file says itself which of the two it holds.
 
     At most ``max_bytes`` are read, counted after unpacking: what a small gzip file unpacks to must not fill
-    the memory. A ``.npy`` file of distances is bounded by the largest matrix instead.
+    the memory. Tables and lists may have a value for every 16 of these bytes. A ``.npy`` file of distances is
+    bounded by the largest matrix instead.
     """
     path, max_bytes = path_name(path), whole("max_bytes", max_bytes)
     if path == "-":
@@ -127,6 +128,8 @@ def read_instance(
     if id_column is not None and (matrix or extension in (".npy", ".tsp")):
         kind = "a matrix" if matrix else f"a {extension} file"
         raise InputError(f"{source}: there is no column {id_column!r} of ids: {kind} has no columns")
+    if not matrix and extension not in (".npy", ".tsp"):
+        refuse_many(data, source, max_bytes, json=extension in (".json", ".geojson"))
     if extension == ".npy":
         if path == "-":
             array = _parse_npy(data, source, matrix=matrix)
@@ -184,6 +187,8 @@ def read_tour(path: PathLike, n: int, *, max_bytes: int = MAX_BYTES) -> Tour:
     path, max_bytes = path_name(path), whole("max_bytes", max_bytes)
     _, extension = _extension(path, TOUR_EXTENSIONS, "a tour")
     data = _read_bytes(path, max_bytes)
+    if extension != ".tour":
+        refuse_many(data, path, max_bytes, json=extension == ".json")
     cities: Any
     if extension == ".tour":
         cities = parse_tour(_decoded_tsplib(data), path)

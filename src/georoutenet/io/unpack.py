@@ -13,9 +13,12 @@ from typing import IO
 from georoutenet.errors import InputError
 
 MAX_BYTES = 256 * 2**20
-"""How many bytes a file may hold, unpacked, unless the caller allows more. Parsed, they take 10 to 40 times
-as much memory."""
+"""How many bytes a file may hold, unpacked, unless the caller allows more."""
+MAX_VALUES = MAX_BYTES // 16
+"""Values of tables and lists: parsed, each takes up to 250 bytes, however short it was in the file."""
 _CHUNK = 1 << 18
+_BETWEEN = b" \t\n\r\v\f\x1c\x1d\x1e,;"
+_BETWEEN_JSON = b",[{"
 
 
 class BrokenGzip(InputError):
@@ -27,6 +30,19 @@ class TooLarge(InputError):
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"holds more than {max_bytes:,} bytes; max_bytes (--max-bytes) allows more")
+
+
+def refuse_many(data: bytes, source: str, max_bytes: int = 0, *, json: bool = False) -> None:
+    """An error where the text of a table, or of JSON, holds more values than the memory should.
+
+    A table of ``0,0`` takes 120 times its own bytes. ``max_bytes`` above the usual allow more in proportion.
+    """
+    most = max(MAX_VALUES, max_bytes // 16)
+    if len(data) <= most:
+        return
+    between = len(data) - len(data.translate(None, _BETWEEN_JSON if json else _BETWEEN))
+    if between > most:
+        raise InputError(f"{source}: holds more than {most:,} values; max_bytes (--max-bytes) allows more")
 
 
 def is_gzip(data: bytes) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from georoutenet.errors import InputError
-from georoutenet.io.unpack import read_file, reading
+from georoutenet.io.unpack import read_file, reading, refuse_many
 from georoutenet.problem.instance import WIDEST
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def read_curve(path: str | Path) -> Curve:
     path = Path(path)
     file = path / "metrics.csv" if path.is_dir() else path
     data = read_file(file)
+    refuse_many(data, str(file))
     with reading(file):
         try:
             rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
