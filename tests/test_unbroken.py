@@ -112,6 +112,32 @@ def test_compiling_goes_on_behind_an_interrupt(monkeypatch: pytest.MonkeyPatch) 
     assert seen == ["begun", "whole"]
 
 
+LOST = """
+import time
+from georoutenet.unbroken import do_behind
+
+class Slow:
+    def __del__(self):
+        begin = time.monotonic()
+        while time.monotonic() < begin + 0.3:
+            pass
+
+def work():
+    for _ in range(3):
+        Slow()
+
+do_behind(work)
+time.sleep(0.05)
+"""
+
+
+def test_a_program_that_ends_says_nothing_of_what_it_breaks_off() -> None:
+    """Where the exception that ends the thread is lost, as in Python's own imports, Python printed it."""
+    command = [sys.executable, "-c", LOST]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stderr == ""
+
+
 def test_functions_of_others_may_call_compiled_ones() -> None:
     """Whoever compiles their own holds the compiler's lock, which no other thread may then wait for."""
     code = (

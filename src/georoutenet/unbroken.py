@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -131,6 +132,9 @@ def _end_behind() -> None:
         return
     import ctypes
 
+    usual = sys.unraisablehook
+    # Where it is lost Python would print it.
+    sys.unraisablehook = lambda lost: None if lost.exc_type is SystemExit else usual(lost)
     for thread in _behind:
         while thread.is_alive():  # again and again, since an exception can be lost in what catches all
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
