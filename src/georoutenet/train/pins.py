@@ -95,10 +95,3 @@ def left_of(gradient: Tensor, name: str, held: Mapping[str, Tensor | None]) -> T
         return gradient
     mask = held[name]
     return None if mask is None else gradient.masked_fill(mask, 0.0)
-
-
-def free_parameters(policy: nn.Module, held: Mapping[str, Tensor | None]) -> int:
-    """How many numbers of a policy can move."""
-    count = sum(parameter.numel() for parameter in policy.parameters())
-    sizes = {name: parameter.numel() for name, parameter in policy.named_parameters()}
-    return count - sum(sizes[name] if mask is None else int(mask.sum()) for name, mask in held.items())

@@ -1,13 +1,11 @@
-"""Studies of tiny runs, from training in pieces to packed results; what travels between two machines."""
+"""Studies of tiny runs, from training in pieces to packed results."""
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from dataclasses import replace
@@ -435,75 +433,6 @@ def test_given_weights_are_named_by_their_seed_and_evaluated_by_each_study(
         read_study(given)
 
 
-def made_up(work: Path, name: str, size: int, *, note: bool) -> Path:
-    folder = work / name
-    (folder / "checkpoint-000000005").mkdir(parents=True)
-    for part in ("weights", "momentum"):
-        (folder / "checkpoint-000000005" / f"{part}.safetensors").write_bytes(bytes(size))
-    (folder / "best.safetensors").write_bytes(bytes(size))
-    (folder / "metrics.csv").write_text("step\n")
-    if note:
-        home.write_note(folder, {"step": 5, "evaluated": True})
-    return folder
-
-
-def test_parts_are_small_and_the_most_needed_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(home, "squeeze", bytes)
-    monkeypatch.setattr(home, "stretch", bytes)
-    monkeypatch.setattr(home, "PART", 40_000)
-    monkeypatch.setattr(home, "ALL", 150_000)
-    work = tmp_path / "work"
-    made_up(work, "done", 30_000, note=True)
-    made_up(work, "begun", 30_000, note=False)
-    files = home.needed(work, ["done", "begun", "to-do"], weights=True)
-    parts, left = home.pack(work, tmp_path / "out", files)
-    assert [path.relative_to(work).as_posix() for path in left] == []
-    assert all(part.stat().st_size <= 40_000 for part in parts)
-    assert len(parts) == 4
-    assert home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept") == ["done", "begun"]
-    assert (tmp_path / "kept" / "done" / "best.safetensors").stat().st_size == 30_000
-    assert len(home.checkpoints(tmp_path / "there" / "begun")) == 1
-    assert not home.checkpoints(tmp_path / "there" / "done")
-    # What came home once is not sent again; without room, weights of finished runs are the first to stay.
-    again = home.needed(work, ["done", "begun"], weights=True)
-    assert work / "done" / "best.safetensors" in again
-    home.pack(work, tmp_path / "out2", again)
-    home.unpack(tmp_path / "out2", tmp_path / "there2", tmp_path / "kept2")
-    assert not (tmp_path / "kept2" / "done" / "best.safetensors").exists()
-    (work / home.PACKED).unlink()
-    monkeypatch.setattr(home, "ALL", 110_000)
-    _, left = home.pack(work, tmp_path / "out3", again)
-    assert left == [work / "done" / "best.safetensors"]
-    assert work / "done" / "best.safetensors" not in home.needed(work, ["done"], weights=False)
-
-
-def test_what_does_not_fit_beside_the_checkout_is_not_sent(
-    tmp_path: Path, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All that is tracked counts, and what else is carried; half of a state is none."""
-    monkeypatch.chdir(tmp_path)
-    for path, size in (("src/tracked", 300_000), ("runs/ignored", 900_000), ("carry/older/src", 100_000)):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_bytes(bytes(size))
-    (tmp_path / ".gitignore").write_text("/runs/\n/carry/\n/work/\n")
-    subprocess.run(["git", "init", "-q"], check=True)
-    subprocess.run(["git", "add", "src"], check=True)
-    monkeypatch.setattr(home, "squeeze", bytes)
-    made_up(tmp_path / "work", "tiny-full", 30_000, note=False)
-    send = ["send", str(study), "--work", "work", "--to", "carry/studies", "--limit"]
-    main([*send, "0.55"])
-    assert "0.1 MB in carry/studies" in capsys.readouterr().out
-    (tmp_path / "carry" / "more").write_bytes(bytes(60_000))
-    with pytest.raises(
-        SystemExit, match=r"no room for work/tiny-full/.*the checkout has 0.4 of 0.5 MiB"
-    ) as error:
-        main([*send, "0.5"])
-    assert "Send fewer studies" in str(error.value)
-    assert not list((tmp_path / "carry" / "studies").iterdir())
-
-
 def test_a_run_that_would_not_end_in_time_is_not_begun(study: Path, tmp_path: Path) -> None:
     """But one that goes on is, and one that is longer than any call."""
     study.write_text("seconds = 100\n" + TINY)
@@ -521,55 +450,6 @@ def test_a_run_that_would_not_end_in_time_is_not_begun(study: Path, tmp_path: Pa
     assert next_of(100, 0) == list(NAMES[:2])  # with 10 of them to pack, it ends in none
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 4096])
-def test_squeezed_bytes_come_back(count: int) -> None:
-    data = torch.randn(count).numpy().tobytes() + b"odd"
-    assert home.stretch(home.squeeze(data)) == data
-    if count > 1000:
-        assert len(home.squeeze(data)) < 0.93 * len(data)
-
-
-def test_fewer_parts_than_before_leave_none_of_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(home, "squeeze", bytes)
-    monkeypatch.setattr(home, "stretch", bytes)
-    monkeypatch.setattr(home, "PART", 20_000)
-    work, out = tmp_path / "work", tmp_path / "out"
-    folder = made_up(work, "begun", 30_000, note=False)
-    home.pack(work, out, home.needed(work, ["begun"], weights=True))
-    many = len(list(out.iterdir()))
-    home.pack(work, out, [folder / "metrics.csv"])
-    assert len(list(out.iterdir())) == 1 < many
-    assert home.unpack(out, tmp_path / "there", tmp_path / "kept") == ["begun"]
-
-
-def test_a_missing_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "squeeze", bytes)
-    monkeypatch.setattr(home, "PART", 20_000)
-    work = tmp_path / "work"
-    made_up(work, "begun", 30_000, note=False)
-    parts, _ = home.pack(work, tmp_path / "out", home.needed(work, ["begun"], weights=True))
-    parts[-1].unlink()
-    with pytest.raises(InputError, match="a part is missing"):
-        home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
-    with pytest.raises(InputError, match=r"holds no studies\.tar"):
-        home.unpack(tmp_path / "nowhere", tmp_path / "there", tmp_path / "kept")
-
-
-@pytest.mark.parametrize("name", ["../x/y", "/tmp/x/y", "alone", "a/../../b"])
-def test_what_is_packed_stays_in_the_folder(name: str, tmp_path: Path) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        entry = tarfile.TarInfo(name)
-        entry.size = 1
-        tar.addfile(entry, io.BytesIO(b"x"))
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "studies.tar.01-of-01").write_bytes(data.getvalue())
-    with pytest.raises(InputError, match="is no file of a run"):
-        home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
-
-
 def test_sources_that_are_not_there(tmp_path: Path) -> None:
     path = tmp_path / "tiny.toml"
     path.write_text('sources = "nowhere"\n' + TINY)
@@ -582,3 +462,31 @@ def test_bad_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         main(["list", "nothing"])
     with pytest.raises(SystemExit, match="error: which study"):
         main(["run", "--seconds", "1", "--home", str(tmp_path)])
+
+
+def test_what_does_not_fit_beside_the_checkout_is_not_sent(
+    tmp_path: Path, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is tracked counts, and what else is carried; half of a state is none."""
+    monkeypatch.chdir(tmp_path)
+    for path, size in (("src/tracked", 300_000), ("runs/ignored", 900_000), ("carry/older/src", 100_000)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(bytes(size))
+    (tmp_path / ".gitignore").write_text("/runs/\n/carry/\n/work/\n")
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "src"], check=True)
+    monkeypatch.setattr(home, "squeeze", bytes)
+    state = tmp_path / "work" / "tiny-full" / "checkpoint-000000005"
+    state.mkdir(parents=True)
+    for name in ("weights", "momentum", "best"):
+        (state / f"{name}.safetensors").write_bytes(bytes(30_000))
+    send = ["send", str(study), "--work", "work", "--to", "carry/studies", "--limit"]
+    main([*send, "0.55"])
+    assert "0.1 MB in carry/studies" in capsys.readouterr().out
+    (tmp_path / "carry" / "more").write_bytes(bytes(60_000))
+    with pytest.raises(
+        SystemExit, match=r"no room for work/tiny-full/.*the checkout has 0.4 of 0.5 MiB"
+    ) as error:
+        main([*send, "0.5"])
+    assert "Send fewer studies" in str(error.value)
+    assert not list((tmp_path / "carry" / "studies").iterdir())
