@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -183,6 +184,44 @@ def test_a_decoder_in_full_is_what_decode_views_does(decoder: str) -> None:
     assert result.method == f"georoutenet, {decoder}"
     same = grn.solve(instance, improve=False, decoder=Decoding.parse(decoder))
     np.testing.assert_array_equal(same.tour, result.tour)
+
+
+def test_calls_on_one_thread_leave_all_others_the_usual_number() -> None:
+    """Two that overlap, the first to begin being the first to end; then one that begins anew."""
+    usual, seen = torch.get_num_threads(), list[int]()
+    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+
+    def first() -> None:
+        with neural._threads.use(1):
+            first_in.set()
+            assert second_in.wait(60)
+        first_out.set()
+
+    def second() -> None:
+        assert first_in.wait(60)
+        with neural._threads.use(1):
+            seen.append(torch.get_num_threads())
+            second_in.set()
+            assert first_out.wait(60)
+        seen.append(torch.get_num_threads())
+
+    def third() -> None:
+        seen.append(torch.get_num_threads())
+        with neural._threads.use(neural.PAIRS_ALONE + 1):
+            seen.append(torch.get_num_threads())
+
+    torch.set_num_threads(3)
+    try:
+        for group in ((first, second), (third,)):
+            threads = [threading.Thread(target=each) for each in group]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert seen == [1, 3, 3, 3]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(usual)
 
 
 def test_products_in_bfloat16_leave_the_policy_as_it_was() -> None:

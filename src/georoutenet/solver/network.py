@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -259,7 +261,7 @@ def _score(policy: Policy, points: Tensor, decoding: Decoding) -> Scores:
     import torch
 
     pairs = len(points) * points.shape[1] * (decoding.candidates or points.shape[1])
-    with _threads_for(pairs):
+    with _threads.use(pairs):
         scores = in_precision(policy, decoding.precision)(points, candidates=decoding.candidates)
     if points.device.type == "cuda":
         torch.cuda.synchronize(points.device)
@@ -280,17 +282,37 @@ def in_precision(policy: Policy, precision: str) -> Policy:
     return twin
 
 
-@contextmanager
-def _threads_for(pairs: int) -> Iterator[None]:
-    """One thread for little work."""
-    import torch
+class _Threads:
+    """PyTorch's threads while some calls take one: its number is the whole process's, and threads that begin
+    meanwhile take it over, so the usual one is kept for all who are inside."""
 
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1 if pairs <= PAIRS_ALONE else usual)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(usual)
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.lock, self.inside, self.usual = threading.Lock(), 0, 0
+
+    @contextmanager
+    def use(self, pairs: int) -> Iterator[None]:
+        """One thread for little work, the usual number for more."""
+        import torch
+
+        with self.lock:
+            if not self.inside:
+                self.usual = torch.get_num_threads()
+            self.inside += 1
+            torch.set_num_threads(1 if pairs <= PAIRS_ALONE else self.usual)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                torch.set_num_threads(self.usual)
+
+
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.reset)  # nobody who was inside is there
 
 
 def edge_marginals(
