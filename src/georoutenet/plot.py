@@ -356,11 +356,12 @@ def plot_progress(
     path: PathLike | None = None,
     *,
     end: float | None = None,
+    lower_bound: float | None = None,
 ) -> Figure:
     """Draw how the best tour got shorter over time, in percent above the best length known, else the last.
 
-    ``end`` is when the search ended, in seconds; by default at its last improvement. Where nothing was
-    shorter than the first tour, the picture says so.
+    ``end`` is when the search ended, in seconds, and ``lower_bound`` what it knew then; by default both are
+    those of its last improvement. Where nothing was shorter than the first tour, the picture says why.
     """
     if path is not None:
         _extension(path)
@@ -394,7 +395,7 @@ def plot_progress(
     ax.set_xlim(begin, max(last, 1e-3))
     ax.set_xlabel("seconds since the call", fontsize=10)
     ax.set_ylabel("% above the " + ("last tour" if instance.optimum is None else "best known"), fontsize=10)
-    bound = history[-1].lower_bound
+    bound = history[-1].lower_bound if lower_bound is None else lower_bound
     unit = f" {instance.unit}" if instance.unit else ""
     title = f"{drawn(instance.name)}  ·  {_number(lengths[0].item())} to {_number(lengths[-1].item())}{unit}"
     if lengths[-1] == lengths[0]:

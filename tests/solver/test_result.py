@@ -67,6 +67,15 @@ def test_figures_show_themselves(result: grn.Result) -> None:
         assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
+def test_progress_that_is_flat_knows_the_bound() -> None:
+    """The bound came after the only entry of the history, so that the picture did not know it."""
+    square = grn.solve([[0, 0], [1, 0], [1, 1], [0, 1]], max_seconds=5)
+    (axes,) = square.plot_progress().axes
+    (words,) = axes.texts
+    assert words.get_text() == "nothing to improve: the first tour is proven optimal"
+    assert axes.get_title() == "instance  ·  length 4  ·  proven optimal"
+
+
 def test_visits_are_in_the_files(result: grn.Result, tmp_path: Path) -> None:
     result.save(tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())

@@ -143,7 +143,8 @@ class Result:
         instance = self.instance.replaced(optimum=self.optimum)
         if not self.searched:
             raise InputError("there is no progress to draw: no search was made")
-        figure = plot_progress(instance, self.history, path, end=self.timings.get("total"))
+        end = self.timings.get("total")
+        figure = plot_progress(instance, self.history, path, end=end, lower_bound=self.lower_bound)
         return shown_by_notebooks(figure)
 
     def save(self, path: PathLike) -> None:
