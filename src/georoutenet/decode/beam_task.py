@@ -115,7 +115,7 @@ def stacked(parts: Sequence[Decoded], *, filled: bool = False) -> Decoded:
 
 
 def _filled(part: Decoded, count: int) -> Decoded:
-    """The first tour again, at an infinite length, until there are so many."""
+    """The first tour again, at an infinite length, until there are ``count``."""
     batch, held, n = part.tours.shape
     if held == count:
         return part

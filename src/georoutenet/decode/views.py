@@ -264,13 +264,13 @@ def _grouped(decoded: Decoded, count: int) -> Decoded:
 
 
 def _lengths_by_view(decoded: Decoded, views: int) -> Tensor:
-    """The cheapest length of each of so many views ``(B, V)``."""
+    """The cheapest length of each view ``(B, V)``."""
     assert decoded.lengths is not None
     return decoded.lengths.unflatten(1, (views, -1)).amin(2)
 
 
 def _tours(decoded: Decoded, views: int, which: slice) -> tuple[Tensor, Tensor]:
-    """Those tours of each of so many views, ``(B, V * ..., n)``, and their lengths."""
+    """Those tours of each view, ``(B, V * ..., n)``, and their lengths."""
     assert decoded.lengths is not None
     tours, lengths = (x.unflatten(1, (views, -1)) for x in (decoded.tours, decoded.lengths))
     return tours[:, :, which].flatten(1, 2), lengths[:, :, which].flatten(1, 2)

@@ -88,7 +88,7 @@ class Ascent:
         self.graph = sparse_graph(self.code, self.x, self.y, self.lists, np.concatenate(self.more))
 
     def run(self, first: int, last: int, iterations: int, goes_on: Callable[[], bool] | None = None) -> bool:
-        """Iterations ``first`` to ``last`` of so many, in slices; whether all of them were made."""
+        """Of the ``iterations`` those from ``first`` to ``last``, in slices; whether all were made."""
         from georoutenet.search.one_tree import ascend
 
         step = max(1, min(last - first, 20_000 // len(self.x)))
@@ -123,7 +123,7 @@ class Ascent:
         proves: bool = True,
         goes_on: Callable[[], bool] | None = None,
     ) -> bool:
-        """So many iterations, a tree over all pairs after each of these shares; whether all were made."""
+        """All iterations, a tree over all pairs after each of these shares of them; whether all were made."""
         first = 0
         for share in shares:
             if first:
@@ -220,7 +220,7 @@ def prepare(
     seconds: float = math.inf,
     goes_on: Callable[[], bool] | None = None,
 ) -> Ascent:
-    """An ascent of so many iterations (by size, if not given) on the graph of ``lists``, tour and ``more``.
+    """An ascent of these iterations (by size, if not given) on the graph of ``lists``, tour and ``more``.
 
     Up to ``FEW`` cities, and above where a ``SHARE`` of the ``seconds`` left suffices, trees over all pairs
     show clusters and edges that the graph lacks, and prove a bound.

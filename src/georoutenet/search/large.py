@@ -33,7 +33,7 @@ SLACK = 0.2
 in the end is taken part by part. 20,000 cities, two instances, above the expected optimum after 20 kicks per
 city: 0.35 % with 0, 0.31 with 0.1, 0.28 with 0.2, 0.31 with 0.4; after 4 kicks 0.46 with 0, 0.48 with 0.1."""
 SHORTEST = 16
-"""Cities of a stretch, at least: fewer threads take part where there are not so many."""
+"""Cities of a stretch, at least: fewer threads take part where there are fewer."""
 
 Look = Callable[[], float]
 """How many seconds are left, asked between any two slices of work."""
@@ -148,7 +148,7 @@ class Sweeper:
         self.error: BaseException | None = None
 
     def sweep(self, whole: Whole, rule: Any, places: int, per_city: int, seed: list[int], look: Look) -> None:
-        """Search every window of one tiling, with so many kicks per city; without kicks also the whole."""
+        """Search every window of one tiling, with ``per_city`` kicks; without kicks also the whole."""
         from georoutenet.search.distances import FREE
 
         random = np.random.default_rng(seed)
@@ -182,7 +182,7 @@ class Sweeper:
         self._search(part._replace(tour=whole.tour, position=whole.position), rule, 0, look)
 
     def _search(self, part: Any, rule: Any, most: int, look: Look) -> None:
-        """To a local optimum, then so many kicks."""
+        """To a local optimum, then ``most`` kicks."""
         from georoutenet.search import kernels
         from georoutenet.search.local_search import MARGIN
 

@@ -17,7 +17,7 @@ ALL_PAIRS = 128
 """Up to this many points all pairs are compared: as fast as a tree, and SciPy need not be imported."""
 
 MANY = 10_000
-"""Above so many points the compiled tree of ``tree.py`` answers, four times as fast."""
+"""Above this number of points the compiled tree of ``tree.py`` answers, four times as fast."""
 
 ROWS = 256
 """Rows of a matrix that are sorted at a time."""
@@ -148,7 +148,7 @@ def candidates_of_many(
     workers: int = 1,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> NDArray[np.int32] | None:
-    """``candidate_neighbors`` by so many threads, of one width; None where ``goes_on`` says no."""
+    """``candidate_neighbors`` by several threads, of one width; None where ``goes_on`` says no."""
     points = spatial_points(instance)
     tree = _tree(points * power_of_two_scale(points))
     found: NDArray[np.int32] | None = tree.lists(

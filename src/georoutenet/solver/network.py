@@ -47,8 +47,8 @@ PAIRS_IN_VIEWS = {"cpu": 40_000, "cuda": 4_000_000}
 PAIRS_PER_CALL = {"cpu": 16_384, "cuda": 1 << 24}
 """Pairs in one call of the network: so much work is done between two looks at the clock."""
 PAIRS_ALONE = 10_000
-"""Up to so many pairs a call runs on one thread. Two are a quarter faster while both cores are free, and
-several times slower when one is not: they wait for each other a few hundred times."""
+"""Pairs, at most, of a call on one thread. Two are a quarter faster while both cores are free, and several
+times slower when one is not: they wait for each other a few hundred times."""
 SECONDS = {"call": 0.01, "pair": 5.5e-6, "city": 2.5e-4, "beams": 2.5e-4}
 """What scoring and decoding one view takes on a CPU core: for each call, and for each pair of dense scores or
 each city of sparse ones, more with beams. Measured from 20 to 3,000 cities; a GPU is faster."""

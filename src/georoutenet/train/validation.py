@@ -61,7 +61,7 @@ def mean_length(
 ) -> float:
     """Mean length of the decoder's tours of ``coords (N, n, 2)``, network in float32, lengths in float64.
 
-    Where ``sparse`` is given, over so many candidates: greedy tours as in training, others as by `Decoding`.
+    Over ``sparse`` candidates, where that is given: greedy tours as in training, others as by `Decoding`.
 
     NAR4TSP's norms are frozen first, at the statistics of uniform instances of the same size.
     """

@@ -142,7 +142,7 @@ def best_children(
     n: tl.tensor,
     block: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Which children are the best ``least`` to ``most``, or all where there are not so many.
+    """Which children are the best ``least`` to ``most``, or all where there are fewer.
 
     Returns two scores and, for each beam, numbers of children: those that reach the higher score are all
     among the best, and of those between the two the first so many of the beam.

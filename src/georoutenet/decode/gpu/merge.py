@@ -28,7 +28,7 @@ def shared_of(cities: int, warps: int) -> int:
 
 
 WARPS = {256: 8, 512: 8, CITIES: 4}
-"""Warps in a block, up to so many cities; the first fits into 99 KiB, what a block may have on most GPUs."""
+"""Warps in a block, by the most cities; the first fits into 99 KiB, what a block may have on most GPUs."""
 MERGE = {
     cities: Kernel("merge.cu", "merge", warps=warps, shared=shared_of(cities, warps))
     for cities, warps in WARPS.items()
@@ -40,7 +40,7 @@ def kernel_for(cities: int) -> Kernel:
 
 
 def merges(device: torch.device, cities: int, rule: DistanceRule | None) -> bool:
-    """Whether the GPU merges closed tours of so many cities under such a rule."""
+    """Whether the GPU merges closed tours of this number of cities under such a rule."""
     if device.type != "cuda" or cities > CITIES or rule not in RULES:
         return False
     return _compiles(device, kernel_for(cities))

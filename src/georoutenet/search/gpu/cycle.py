@@ -120,7 +120,7 @@ def padded(instances: Sequence[NDArray[np.float64]]) -> tuple[Tensor, Tensor]:
 
 
 def begun_at_zero(tours: Tensor, sizes: Tensor) -> Tensor:
-    """Closed tours of so many cities begun at city 0; what is behind them stays."""
+    """Closed tours, each of its number of cities, begun at city 0; what is behind them stays."""
     begin = (tours == 0).int().argmax(dim=1, keepdim=True)
     index = torch.arange(tours.shape[1], device=tours.device)
     inside = (begin + index) % sizes[:, None]

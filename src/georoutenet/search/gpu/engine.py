@@ -60,7 +60,7 @@ def bytes_of(cities: int) -> int:
 
 
 WARPS = {256: 4, CITIES: 1}
-"""Warps in a block, up to so many cities."""
+"""Warps in a block, by the most cities."""
 SEARCH = {
     (cities, plain): Kernel(
         "search.cu", "search" if plain else "search_any", warps=warps, shared=warps * bytes_of(cities)
@@ -181,8 +181,8 @@ class Walks:
     ) -> None:
         """``points (B, n, 2)`` in float64 and ``tours (B, n)`` that begin and end as ``ends`` says.
 
-        With ``sizes (B,)`` instances have so many cities, and what is behind them is as ``padded`` makes it.
-        The neighbor lists are those of least alpha after so many ``iterations``; after 0, the nearest.
+        ``sizes (B,)`` is how many cities each instance has; what is behind them is as ``padded`` makes it.
+        The neighbor lists are those of least alpha after this number of ``iterations``; after 0, the nearest.
         """
         iterations = ITERATIONS if iterations is None else iterations
         reason = why_not(points.shape[1], rule, ends)
@@ -214,7 +214,7 @@ class Walks:
         self.active = torch.arange(len(self.states), dtype=torch.int32, device=device)
 
     def run(self, kicks: int) -> None:
-        """A descent where there was none yet, then so many kicks of every active walk."""
+        """A descent where there was none yet, then this number of kicks of every active walk."""
         kernel, count = kernel_for(self.cycle, self.rule), self.cycle.count
         size = bytes_of(count)
         kernel(

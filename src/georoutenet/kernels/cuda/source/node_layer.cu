@@ -1,7 +1,7 @@
 // All that a layer does at the nodes, row by row: forward and backward. See node_weights.py for the order of the
 // matrices, of the vectors and of what is kept. One long file: both directions share the order of everything, and one tile.
 
-constexpr int PAST = 6;  // at most so many states of a node
+constexpr int PAST = 6;  // states of a node, at most
 constexpr int GAMMA1 = 0, BETA1 = 128, GAMMA2 = 256, BETA2 = 384, OUTPUT = 512, GATE = 640, VALUE = 896, MAPS = 1152;
 constexpr int VECTORS = 1792;
 enum Kept { MESSAGE, NODE, QUERY, PROJECTED, NORM1, NORM2 };  // slabs of (rows, 128)

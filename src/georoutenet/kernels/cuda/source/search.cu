@@ -4,7 +4,7 @@
 // them is taken.
 #include "tour.cuh"
 
-constexpr int LONG_KICK = 16;  // one kick in so many is of segments in a row
+constexpr int LONG_KICK = 16;  // of this number of kicks one is of segments in a row
 constexpr int UNITS = 64;  // entries of the table of -log(u)
 constexpr float NEVER = 1e30f;  // what it would cost to take out a fixed edge
 constexpr int CLOSED = 4;  // added to the kind of a step that closes the tour
@@ -335,7 +335,7 @@ struct Search : Tour {
     }
     __syncwarp();
   }
-  // A descent where none was made yet, then so many kicks: see `run` of `search/kernels.py`.
+  // A descent where none was made yet, then this number of kicks: see `run` of `search/kernels.py`.
   __device__ void run(City* best, const City* lists, const float* units, int kicks, int depth, int patience, int bridges,
                       int enough, float slack_edges, float margin_edges) {
     random = (Random)(word)state[RANDOM_HIGH] << 32 | (word)state[RANDOM_LOW];
