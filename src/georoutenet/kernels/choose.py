@@ -17,10 +17,9 @@ from functools import cache
 
 import torch
 
-from georoutenet.errors import warn
 from georoutenet.kernels import adam, bases, encoder
 from georoutenet.kernels.cpu import dense as cpu_dense
-from georoutenet.kernels.cuda.compile import WIDTH, Kernel, try_all
+from georoutenet.kernels.cuda.compile import WIDTH, Kernel, try_all, usable
 from georoutenet.kernels.cuda.edge_ends import BASES
 from georoutenet.kernels.cuda.neighborhood_attention import HEADS, SLOTS
 from georoutenet.kernels.cuda.part_sums import SUM, part_sums
@@ -76,7 +75,7 @@ def is_hopper(device: torch.device) -> bool:
 @cache
 def compiles(device: torch.device, hopper: bool) -> bool:
     """Whether all kernels of a pass can be compiled and launched on the device; warns once if not."""
-    return _warned(_problem(encoder.kernels(hopper=hopper), device), "the network")
+    return _usable(encoder.kernels(hopper=hopper), device, "the network")
 
 
 @cache
@@ -84,21 +83,15 @@ def has_adam(device: torch.device, stored: torch.dtype) -> bool:
     """Whether the optimizer of such parameters runs in CUDA kernels; warns once if they do not compile."""
     if not has_bf16(device) or stored != torch.float32:  # they need no bf16, but are tied to the same GPUs
         return False
-    return _warned(_problem([adam.NORM, adam.UPDATE, SUM], device), "the optimizer")
+    return _usable([adam.NORM, adam.UPDATE, SUM], device, "the optimizer")
 
 
-def _problem(kernels: list[Kernel], device: torch.device) -> str:
-    """What hinders these kernels, empty if nothing does: all are compiled, `part_sums` is launched once."""
-    return try_all(
+def _usable(kernels: list[Kernel], device: torch.device, what: str) -> bool:
+    """Whether all of these kernels compile; `part_sums` is launched once."""
+    reason = try_all(
         kernels, device, lambda: part_sums(torch.zeros(1, 1, 4, device=device), dtypes=[torch.float32])
     )
-
-
-def _warned(problem: str, what: str) -> bool:
-    if problem:
-        message = f"CUDA kernels cannot be used with PyTorch {torch.__version__}; {what} runs in PyTorch "
-        warn(f"{message}alone, more slowly ({problem})")
-    return not problem
+    return usable(reason, "CUDA kernels cannot be used", f"{what} runs in PyTorch alone, more slowly")
 
 
 # What torch.compiler.assume_constant_result does, after a second for importing the compiler.

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from georoutenet.crossover import TOLERANCE
 from georoutenet.decode.costs import RULES, Costs
-from georoutenet.errors import warn
-from georoutenet.kernels.cuda.compile import Kernel, try_all
+from georoutenet.kernels.cuda.compile import Kernel, try_all, usable
 from georoutenet.problem.instance import DistanceRule
 
 CITIES = 1025
@@ -54,11 +53,7 @@ def problem(device: torch.device, kernel: Kernel) -> str:
 
 @cache
 def _compiles(device: torch.device, kernel: Kernel) -> bool:
-    reason = problem(device, kernel)
-    if reason:
-        message = f"the GPU's merging does not run with PyTorch {torch.__version__}; the CPU merges"
-        warn(f"{message} ({reason})")
-    return not reason
+    return usable(problem(device, kernel), "the GPU's merging does not run", "the CPU merges")
 
 
 def _launch(kernel: Kernel, device: torch.device) -> None:

@@ -18,6 +18,8 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from georoutenet.errors import warn
+
 WIDTH = 128  # features
 MATRIX = 2 * WIDTH * WIDTH  # bytes of a matrix of weights in shared memory
 TILE = 2 * WIDTH * 16  # bytes of 16 rows
@@ -152,6 +154,13 @@ def try_all(kernels: Sequence[Kernel], device: torch.device, launch: Callable[[]
     except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def usable(reason: str, what: str, instead: str) -> bool:
+    """Whether `try_all` found nothing; warns of ``what`` fails, and what is done ``instead``, if it did."""
+    if reason:
+        warn(f"{what} with PyTorch {torch.__version__}; {instead} ({reason})")
+    return not reason
 
 
 def product_over_rows(left: Tensor, right: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from georoutenet.decode.costs import RULES
-from georoutenet.errors import InputError, warn
-from georoutenet.kernels.cuda.compile import Kernel, try_all
+from georoutenet.errors import InputError
+from georoutenet.kernels.cuda.compile import Kernel, try_all, usable
 from georoutenet.problem.instance import DistanceRule
 from georoutenet.search.gpu.cycle import Cycle, begun_at_zero, tour_lengths
 from georoutenet.search.path import Ends
@@ -94,11 +94,7 @@ def problem(device: torch.device, kernel: Kernel) -> str:
 @cache
 def compiles(device: torch.device, kernel: Kernel) -> bool:
     """Whether a search runs on the device; warns once if not."""
-    reason = problem(device, kernel)
-    if reason:
-        message = f"the GPU's search does not run with PyTorch {torch.__version__}; the CPU searches"
-        warn(f"{message} ({reason})")
-    return not reason
+    return usable(problem(device, kernel), "the GPU's search does not run", "the CPU searches")
 
 
 def _launch(kernel: Kernel, device: torch.device) -> None:
