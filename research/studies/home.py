@@ -26,6 +26,8 @@ from georoutenet.io.atomic import atomic_write
 
 PART, ALL = 15 << 20, 60 << 20
 """Bytes of a file, and of all of them, at most: four files."""
+UNPACKED = 4 * ALL
+"""Bytes of one file after it was stretched, at most."""
 CARRY = Path("carry")
 """In the checkout: what travels with it and is not tracked."""
 PARTS = "studies.tar.*"
@@ -37,7 +39,7 @@ RESULTS = "results"
 
 def read_note(run: Path) -> dict[str, Any]:
     """What ``done.json`` of a run says; empty where it is not finished."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         note = json.loads((run / DONE).read_text(encoding="utf-8"))
         return note if isinstance(note, dict) else {}
     return {}
@@ -124,8 +126,11 @@ def squeeze(data: bytes) -> bytes:
 
 
 def stretch(squeezed: bytes) -> bytes:
-    """The bytes that `squeeze` was given."""
-    data = zlib.decompress(squeezed)
+    """The bytes that `squeeze` was given; an error where they are more than may travel at all."""
+    unpacked = zlib.decompressobj()
+    data = unpacked.decompress(squeezed, UNPACKED)
+    if unpacked.unconsumed_tail or not unpacked.eof:
+        raise zlib.error(f"not whole, or more than {UNPACKED:,} bytes")
     body = len(data) // 4 * 4
     return np.frombuffer(data[:body], np.uint8).reshape(4, -1).T.tobytes() + data[body:]
 
@@ -152,7 +157,8 @@ def unpack(home: Path, work: Path, kept: Path) -> list[str]:
         with tarfile.open(fileobj=packed, mode="r:") as tar:
             for entry in tar:
                 path = PurePosixPath(entry.name)
-                if not entry.isfile() or path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
+                inside = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
+                if not entry.isfile() or entry.issparse() or not inside:
                     raise InputError(f"{home}: {entry.name!r} is no file of a run")
                 content = tar.extractfile(entry)
                 assert content is not None

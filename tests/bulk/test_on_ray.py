@@ -16,7 +16,7 @@ from killing import finish, start
 from made import contents, random_cities, read_folder, solved, wide, write_form
 
 import georoutenet as grn
-from georoutenet.errors import MissingDependencyError
+from georoutenet.errors import GeoRouteNetError, MissingDependencyError
 
 OPTIONS = ("--shard-rows", "10", "--workers", "2")
 
@@ -77,6 +77,15 @@ def test_errors_and_failures(ray: Any, tmp_path: Path) -> None:
     result = grn.solve_bulk(source, tmp_path / "out", engine="ray", workers=2, shard_rows=10)
     assert list(result.failed) == [1]
     assert "is a folder" in result.failed[1]
+
+
+def test_a_worker_of_another_version_ends_the_run_in_one_line(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_form("wide", tmp_path, [1, 2], random_cities(2))
+    monkeypatch.setattr("georoutenet.bulk.on_ray.code_hash", lambda: "another")
+    with pytest.raises(GeoRouteNetError, match="Ray gave up: .*this node has another version"):
+        grn.solve_bulk(source, tmp_path / "out", engine="ray", workers=1)
 
 
 def test_the_solver_in_a_pipeline_of_ones_own(ray: Any) -> None:

@@ -12,7 +12,7 @@ from georoutenet.bulk.engine import ONE_THREAD, Advance, Step, attempt, told
 from georoutenet.bulk.inputs import Rows
 from georoutenet.bulk.settings import code_hash
 from georoutenet.bulk.shards import Job, Report, make_solver
-from georoutenet.errors import InputError, MissingDependencyError
+from georoutenet.errors import GeoRouteNetError, InputError, MissingDependencyError
 from georoutenet.solver.api import available_cores
 
 
@@ -51,6 +51,7 @@ def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> G
     gpu = job.options["device"] == "cuda"
     started = not ray.is_initialized()
     if started:
+        address = address or os.environ.get("RAY_ADDRESS")  # where Ray would look, and then refuse num_cpus
         here = {} if address else {"num_cpus": workers or available_cores(), "include_dashboard": False}
         ray.init(address=address, log_to_driver=False, logging_level="warning", **here)
         logging.getLogger("ray.data").setLevel("WARNING")
@@ -74,6 +75,8 @@ def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> G
             if isinstance(step, Report):
                 yield Advance(step.rows)
             yield step
+    except ray.exceptions.RayError as error:  # also what an actor raises that cannot begin
+        raise GeoRouteNetError(f"Ray gave up: {str(error).strip().splitlines()[-1]}") from error
     finally:
         if started:
             ray.shutdown()

@@ -39,9 +39,9 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     with ExitStack() as held:
         try:
             target = Path(os.path.realpath(path))
+            target.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
                 os.stat(target)  # a name the file system cannot hold fails here, before the work
-            target.parent.mkdir(parents=True, exist_ok=True)
             if target.parent not in _swept:
                 _swept.add(target.parent)
                 sweep(target.parent)

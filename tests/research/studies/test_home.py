@@ -93,14 +93,34 @@ def test_a_missing_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         home.unpack(tmp_path / "nowhere", tmp_path / "there", tmp_path / "kept")
 
 
-@pytest.mark.parametrize("name", ["../x/y", "/tmp/x/y", "alone", "a/../../b"])
-def test_what_is_packed_stays_in_the_folder(name: str, tmp_path: Path) -> None:
+def packed_by_hand(out: Path, name: str, content: bytes) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         entry = tarfile.TarInfo(name)
-        entry.size = 1
-        tar.addfile(entry, io.BytesIO(b"x"))
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "studies.tar.01-of-01").write_bytes(data.getvalue())
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    out.mkdir()
+    (out / "studies.tar.01-of-01").write_bytes(data.getvalue())
+
+
+@pytest.mark.parametrize("name", ["../x/y", "/tmp/x/y", "alone", "a/../../b"])
+def test_what_is_packed_stays_in_the_folder(name: str, tmp_path: Path) -> None:
+    packed_by_hand(tmp_path / "out", name, b"x")
     with pytest.raises(InputError, match="is no file of a run"):
         home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
+
+
+@pytest.mark.parametrize("cut", [0, 4])
+def test_what_is_squeezed_unpacks_to_no_more_than_travels(
+    cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeezed = home.squeeze(bytes(1000))
+    packed_by_hand(tmp_path / "out", "a/b.safetensors.squeezed", squeezed[: len(squeezed) - cut])
+    monkeypatch.setattr(home, "UNPACKED", 2000 if cut else 999)
+    with pytest.raises(InputError, match="cannot be unpacked: not whole, or more than"):
+        home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept")
+
+
+def test_a_note_that_is_too_deep_is_none(tmp_path: Path) -> None:
+    packed_by_hand(tmp_path / "out", "a/done.json", b"[" * 100_000)
+    assert home.unpack(tmp_path / "out", tmp_path / "there", tmp_path / "kept") == ["a"]
