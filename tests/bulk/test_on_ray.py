@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def test_a_worker_of_another_version_ends_the_run_in_one_line(
 ) -> None:
     source = write_form("wide", tmp_path, [1, 2], random_cities(2))
     monkeypatch.setattr("georoutenet.bulk.on_ray.code_hash", lambda: "another")
-    with pytest.raises(GeoRouteNetError, match="Ray gave up: .*this node has another version"):
+    with pytest.raises(GeoRouteNetError, match=r"Ray gave up: .*this node has another version"):
         grn.solve_bulk(source, tmp_path / "out", engine="ray", workers=1)
 
 
@@ -104,6 +105,34 @@ def test_the_solver_in_a_pipeline_of_ones_own(ray: Any) -> None:
         rows = sorted(answers.take_all(), key=lambda row: row["id"])
         assert [row["id"] for row in rows] == list(range(40))
         assert [list(row["tour"]) for row in rows] == solved(cities, seed=1)[0]
+
+
+DEADLY = """
+import os, sys
+if any("default_worker" in word for word in sys.orig_argv):
+    import georoutenet.bulk.engine as engine
+    usual = engine.attempt
+    def attempt(job, rows, solver, shard, *more):
+        if shard == 1:
+            os.write(os.open(os.environ["DEATHS"], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b"x")
+            os._exit(1)
+        return usual(job, rows, solver, shard, *more)
+    engine.attempt = attempt
+"""
+
+
+def test_a_shard_that_kills_its_workers_is_given_up(ray: Any, source: Path, tmp_path: Path) -> None:
+    """Not tried for ever: the others are solved, and that one is named."""
+    (tmp_path / "sitecustomize.py").write_text(DEADLY)
+    paths = os.pathsep.join(filter(None, [str(tmp_path), *sys.path]))
+    deaths = tmp_path / "deaths"
+    options = ("--engine", "ray", "--workers", "2", "--shard-rows", "100")
+    process = start(source, tmp_path / "out", *options, PYTHONPATH=paths, DEATHS=str(deaths))
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, printed
+    assert "part-000001.parquet: 3 workers died over it" in printed
+    assert deaths.read_bytes() == b"xxx"
+    assert sorted(contents(tmp_path / "out")) == [f"part-00000{k}.parquet" for k in (0, 2, 3)]
 
 
 def test_killed_workers_are_replaced(ray: Any, source: Path, tmp_path: Path) -> None:

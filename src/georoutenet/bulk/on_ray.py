@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
-from georoutenet.bulk.engine import ONE_THREAD, Advance, Step, attempt, told
+from georoutenet.bulk.engine import ATTEMPTS, ONE_THREAD, Advance, Step, attempt, told
 from georoutenet.bulk.inputs import Rows
 from georoutenet.bulk.settings import code_hash
 from georoutenet.bulk.shards import Job, Report, make_solver
@@ -26,10 +27,22 @@ def import_ray() -> Any:
     return ray
 
 
+class Tries:
+    """An actor: how often each shard was begun. Ray replaces workers for ever, whatever they die of."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[int] = Counter()
+
+    def begin(self, shard: int) -> int:
+        self.begun[shard] += 1
+        return self.begun[shard]
+
+
 class ShardSolver:
     """An actor: numbers of shards in, what became of them out. Their files are written by the way."""
 
-    def __init__(self, job: str, code: str) -> None:
+    def __init__(self, job: str, code: str, tries: Any) -> None:
+        self.ray, self.tries = import_ray(), tries
         self.job = Job.from_json(json.loads(job))
         if code_hash() != code:
             raise InputError("this node has another version of georoutenet than the one that started the run")
@@ -40,7 +53,12 @@ class ShardSolver:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         shards = map(int, batch["shard"])
-        return {"answer": [json.dumps(attempt(self.job, self.rows, self.solver, k)) for k in shards]}
+        return {"answer": [json.dumps(self._attempt(k)) for k in shards]}
+
+    def _attempt(self, shard: int) -> dict[str, Any]:
+        if self.ray.get(self.tries.begin.remote(shard)) > ATTEMPTS:
+            return {"failed": {"shard": shard, "error": f"{ATTEMPTS} workers died over it"}}
+        return attempt(self.job, self.rows, self.solver, shard)
 
 
 def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> Generator[Step, None, None]:
@@ -63,9 +81,14 @@ def run_ray(job: Job, shards: list[int], workers: int, address: str | None) -> G
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         dataset = ray.data.from_items([{"shard": k} for k in shards], override_num_blocks=len(shards))
+        given = {
+            "job": json.dumps(job.to_json()),
+            "code": code_hash(),
+            "tries": ray.remote(num_cpus=0)(Tries).remote(),
+        }
         answers = dataset.map_batches(
             ShardSolver,
-            fn_constructor_kwargs={"job": json.dumps(job.to_json()), "code": code_hash()},
+            fn_constructor_kwargs=given,
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
             **({"num_gpus": 1} if gpu else {"num_cpus": 1, "runtime_env": {"env_vars": ONE_THREAD}}),
