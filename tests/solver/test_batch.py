@@ -227,7 +227,7 @@ def test_what_the_network_made_is_kept_where_time_then_ends(
     assert [str(each.message)[:30] for each in caught] == ["time ended before 6 of 6 instan"[:30]] * improve
 
 
-def test_a_network_that_was_to_be_asked_and_was_not_is_told_of() -> None:
+def test_a_network_that_was_to_be_asked_and_was_not_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass
     class Little:
         """0.15 s are left at every look: 0.03 for each, and the network asks for more."""
@@ -239,7 +239,11 @@ def test_a_network_that_was_to_be_asked_and_was_not_is_told_of() -> None:
     short: dict[str, Any] = {"improve": False, "stop": Little(), "device": "cpu"}
     with pytest.warns(GeoRouteNetWarning, match="no time to ask the network about 5 of 5 instances"):
         check(points, *grn.solve_batch(points, first="network", **short), {})
+    with pytest.warns(GeoRouteNetWarning, match="no time to ask the network about 5 of 5 instances"):
+        grn.solve_batch(points, **short)  # without a search it is asked unless another first tour is named
     check(points, *grn.solve_batch(points, first="greedy-edge", **short), {})
+    monkeypatch.setattr("georoutenet.solver.stages.NETWORK", 10)  # not for want of time
+    grn.solve_batch(points, weights="georoutenet-50", **{**short, "improve": True})
 
 
 def test_a_limit_that_is_never_met_changes_nothing() -> None:

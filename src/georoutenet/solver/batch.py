@@ -236,7 +236,7 @@ class _Batch:
         group.ask_network()
         if self.cancel.is_set():
             raise KeyboardInterrupt
-        if group.tours is None and self.timed and (options.first == "network" or options.names_network):
+        if not options.network_by_default and any("the time limit" in note for note in group.notes):
             self.unasked += len(part)
         if options.improve:
             load_compiled(self.ends, instances[:1], options.progress)
