@@ -11,8 +11,8 @@ from emulated import emulate_gpu
 
 from georoutenet.errors import InputError
 from georoutenet.model.config import PolicyConfig
-from georoutenet.model.geometry import neighborhood
-from georoutenet.model.georoutenet import GeoRouteNet
+from georoutenet.model.geometry import Neighborhood, neighborhood
+from georoutenet.model.georoutenet import GeoRouteNet, NodeStates
 from georoutenet.policy import Policy
 
 ENCODERS = ["georoutenet", "nar4tsp"]
@@ -65,6 +65,28 @@ def test_sparse_equals_dense_on_its_pairs(policy: Policy, n: int) -> None:
     torch.testing.assert_close(sparse.pair_logits(b, i, j), dense.logits[b, i, j])
     one = sparse[2]
     torch.testing.assert_close(one.pair_logits(torch.zeros_like(b), i, j), dense.logits[2, i, j])
+
+
+@torch.no_grad()
+def test_wide_neighborhoods_are_held_a_few_at_a_time(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cities at one place all tie: one such instance made all others of its batch as wide, in gigabytes."""
+    coords = torch.rand(6, 30, 2, dtype=torch.float64)
+    coords[3, :25] = coords[3, :1]
+    whole, sparse = policy(coords), policy(coords, candidates=5)
+    held: list[tuple[int, int]] = []
+    nodes = policy.encoder.nodes
+
+    def seen(some: torch.Tensor, near: Neighborhood, *others: object) -> NodeStates:
+        held.append((near.index.numel(), len(some)))
+        return nodes(some, near, *others)
+
+    monkeypatch.setattr(policy.encoder, "nodes", seen)
+    monkeypatch.setattr("georoutenet.policy.policy.NEIGHBORS_AT_A_TIME", 2 * 30 * 30)
+    for alone in (policy(coords).logits - whole.logits, policy(coords, candidates=5).logits - sparse.logits):
+        assert alone.abs().max() < 1e-12
+    assert len(held) == 6  # two at a time, twice
+    assert sorted(held)[0][0] < 2 * 30 * 20  # as narrow as their own
+    torch.testing.assert_close(policy(coords).start, whole.start)
 
 
 @torch.no_grad()

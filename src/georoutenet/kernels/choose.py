@@ -115,7 +115,7 @@ NO_GRADIENTS = Need("no gradients", lambda case: not case.gradients)
 GPU = Need("a GPU", lambda case: case.device.type == "cuda")
 IN_KERNELS = (
     GEOROUTENET,
-    GPU,
+    Need(GPU.what, lambda case: GPU.is_met(case) or is_capable(case.device)),  # as tests emulate one
     Need("bf16 products of fp32 weights", _has_precision),
     Need(f"{WIDTH} features, {HEADS} heads, {BASES} bases, {bases.LAYERS} layers, k < {SLOTS}", _has_sizes),
     Need(f"neighborhoods of at most {SLOTS}", lambda case: case.width <= SLOTS or not case.gradients),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import torch
@@ -37,9 +37,21 @@ if hasattr(os, "register_at_fork"):
 # pair (256 bytes each) and nothing else.
 PAIRS_PER_BLOCK = {"cpu": 2048, "cuda": 1 << 20, "kernels": 1 << 22}
 
+# Pairs of neighbors whose edge states the node tower holds at a time at inference, 512 bytes each in float32.
+# Cities at one place all tie, so that a neighborhood may be most of an instance.
+NEIGHBORS_AT_A_TIME = 1 << 21
+
 # In `over_candidates` pairs that the network does not score have this logit times one plus their length;
 # trained logits reach into the thousands.
 UNSCORED = -1e6
+
+
+def _joined(parts: Sequence[NodeStates]) -> NodeStates:
+    return NodeStates(
+        torch.cat([part.start for part in parts]),
+        [torch.cat(layer) for layer in zip(*(part.sources for part in parts), strict=True)],
+        [torch.cat(layer) for layer in zip(*(part.targets for part in parts), strict=True)],
+    )
 
 
 class _Pieces(list[slice]):
@@ -297,8 +309,18 @@ class Policy(nn.Module):
         return Neighborhood(near.index, near.mask, self._seen(near.distance))
 
     def _nodes(self, coords: Tensor, near: Neighborhood) -> NodeStates:
+        batch, n, width = near.index.shape
+        together = max(1, NEIGHBORS_AT_A_TIME // (n * width))
+        if together < batch and not torch.is_grad_enabled():
+            return _joined([self._nodes_of(coords, near, k, k + together) for k in range(0, batch, together)])
         blocks = self._row_blocks(coords, near.index.shape[-1])
         return self.encoder.nodes(coords, near, self.compute_dtype or self.dtype, blocks)
+
+    def _nodes_of(self, coords: Tensor, near: Neighborhood, first: int, last: int) -> NodeStates:
+        """Of some instances of the batch, whose neighborhoods may all be narrower."""
+        width = int(near.mask[first:last].sum(-1).amax())
+        some = (each[first:last, :, :width] for each in (near.index, near.mask, near.distance))
+        return self._nodes(coords[first:last], Neighborhood(*some))
 
     def over_candidates(
         self, coords: Tensor, candidates: int, width: int | None = None
