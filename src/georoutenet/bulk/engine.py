@@ -31,8 +31,6 @@ class Failed:
 
 Step = Report | Advance | Failed
 
-ATTEMPTS = 3
-"""Workers that may die over one shard before it is given up."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 """Environment of workers on a CPU: there are as many of them as cores."""
 

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import georoutenet
-from georoutenet.bulk.engine import ATTEMPTS, ONE_THREAD, Advance, Failed, Step, told
+from georoutenet.bulk.engine import ONE_THREAD, Advance, Failed, Step, told
 from georoutenet.bulk.shards import Job
 from georoutenet.errors import GeoRouteNetError
 from georoutenet.solver.api import available_cores
 
+ATTEMPTS = 3
+"""Workers that may die over one shard before it is given up."""
 PROCESSES_PER_GPU = 3
 """One searches while others read and write."""
 

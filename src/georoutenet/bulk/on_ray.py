@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
-from georoutenet.bulk.engine import ATTEMPTS, ONE_THREAD, Advance, Step, attempt, told
+from georoutenet.bulk.engine import ONE_THREAD, Advance, Step, attempt, told
 from georoutenet.bulk.inputs import Rows
 from georoutenet.bulk.settings import code_hash
 from georoutenet.bulk.shards import Job, Report, make_solver
@@ -25,6 +25,10 @@ def import_ray() -> Any:
     except ImportError:
         raise MissingDependencyError("the engine ray needs Ray: pip install 'ray[data]' pyarrow") from None
     return ray
+
+
+ATTEMPTS = 12
+"""Workers that may die over one shard before it is given up: a cluster takes some away for its own reasons."""
 
 
 class Tries:
