@@ -28,7 +28,7 @@ def import_ray() -> Any:
 
 
 ATTEMPTS = 12
-"""Workers that may die over one shard before it is given up: a cluster takes some away for its own reasons."""
+"""Workers that may die over one shard before it is given up. A cluster also takes workers away by itself."""
 
 
 class Tries:
