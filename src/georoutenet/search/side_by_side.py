@@ -7,9 +7,10 @@ the result depends on seed, workers and kicks, not on which thread was faster.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,6 @@ class Walker:
     kicks: int = 0
     done: int = 0
     gain: float = 0.0
-    error: BaseException | None = None
 
     def walk(self, rule: Any, halted: Callable[[], bool]) -> None:
         """Make this round's kicks, in slices, unless halted."""
@@ -51,28 +51,25 @@ class Walker:
                 break
             kicks = next_slice(count, time.perf_counter() - began)
 
-    def walk_in_thread(self, rule: Any, halt: threading.Event) -> None:
-        try:
-            self.walk(rule, halt.is_set)
-        except BaseException as error:
-            self.error = error
 
+def in_threads(jobs: Sequence[Callable[[Callable[[], bool]], None]], goes_on: Callable[[], bool]) -> None:
+    """Do the first job in this thread, which alone asks ``goes_on``, and the others each in its own.
 
-def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) -> tuple[float, int]:
-    """All walkers make their kicks, the first in this thread, which alone asks ``goes_on``.
-
-    Returns by how much the best tour of all got shorter, and how many kicks were made. Every walker's best
-    tour is then of that length, whatever ended the round.
+    Each job is given a function that says whether it has to end.
     """
-    halt = threading.Event()
-    threads = [
-        threading.Thread(target=walker.walk_in_thread, args=(rule, halt), daemon=True)
-        for walker in walkers[1:]
-    ]
+    halt, errors = threading.Event(), list[BaseException]()
+
+    def do(job: Callable[[Callable[[], bool]], None]) -> None:
+        try:
+            job(halt.is_set)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=do, args=(job,), daemon=True) for job in jobs[1:]]
     try:
         for thread in threads:
             thread.start()
-        walkers[0].walk(rule, lambda: not goes_on())
+        jobs[0](lambda: not goes_on())
         while any(thread.is_alive() for thread in threads) and goes_on():
             for thread in threads:
                 thread.join(WAIT)
@@ -81,10 +78,21 @@ def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) ->
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+    for error in errors:
+        raise error
+
+
+def play_round(walkers: list[Walker], rule: Any, goes_on: Callable[[], bool]) -> tuple[float, int]:
+    """All walkers make their kicks, the first in this thread, which alone asks ``goes_on``.
+
+    Returns by how much the best tour of all got shorter, and how many kicks were made. Every walker's best
+    tour is then of that length, whatever ended the round.
+    """
+    jobs = [functools.partial(walker.walk, rule) for walker in walkers]
+    try:
+        in_threads(jobs, goes_on)
+    finally:
         gain = meet(walkers, rule)
-    for walker in walkers:
-        if walker.error is not None:
-            raise walker.error
     return gain, sum(walker.done for walker in walkers)
 
 

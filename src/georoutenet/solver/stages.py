@@ -489,10 +489,11 @@ def _numba_import() -> float:
 def load_compiled(ends: Ends, instances: list[Instance], progress: Report | None = None) -> None:
     """The search for instances of these kinds; all kinds up to 10,000 cities where none is given."""
     watch_compiler()
-    import_whole(*(f"georoutenet.search.{name}" for name in ("kernels", "side_by_side", "large")))
-    from georoutenet.search.local_search import WHOLE, compile_kernels, uses_table
+    import_whole(*(f"georoutenet.search.{name}" for name in ("kernels", "population", "large")))
+    from georoutenet.search.local_search import compile_kernels, kind_of
 
-    kinds = {(each.n > WHOLE, uses_table(each)) for each in instances} or {(False, False), (False, True)}
+    kinds = [kind_of(each) for each in instances]
+    kinds = kinds or [{"matrix": table, "crossed": True} for table in (False, True)]
     with compiling(progress):
-        for many, table in kinds:
-            compile_kernels(path=ends.is_path, large=many, matrix=table)
+        for kind in {tuple(kind.items()) for kind in kinds}:
+            compile_kernels(path=ends.is_path, **dict(kind))

@@ -122,7 +122,7 @@ def load(limits: Limits | None = None) -> None:
     torch.set_num_threads(max(1, available_cores() // (limits or Limits()).searches))
     warm_up()
     for path, matrix in product((False, True), repeat=2):
-        compile_kernels(path=path, matrix=matrix)
+        compile_kernels(path=path, matrix=matrix, crossed=True)
     for n in (48, 200):  # both forms of the network
         solve(uniform(1, n, 0)[0], first="network", improve=False, views=1)
     solve(uniform(1, 400, 0)[0], decoder="greedy", improve=False)

@@ -1,0 +1,189 @@
+"""Tours that were shortened apart from one another, and crossed until nothing is left to gain.
+
+Each tour of a population begins as a random order of the cities and is shortened by the local search and a
+few kicks. Edge assembly crossover (``assembly.py``) then brings the best parts of all together. Where time is
+short fewer tours are made; where there is plenty, one population follows another, with the shortest tours of
+those before among its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georoutenet.search.side_by_side import in_threads
+from georoutenet.search.state import MANY, best_tour, make_search, next_slice
+
+SIZES = 16, 45, 120, 250
+"""Tours of a population when they are crossed for the first time, again, and for the last time."""
+KICKS = 0.1
+"""Of each tour, for each city."""
+CHILDREN = 30
+"""Of a pair of tours, at most."""
+IDLE = 20
+"""Generations without a shorter best tour after which crossing ends."""
+LEAST = 16
+"""Tours that are worth crossing: fewer are no better than walks that take as long."""
+
+Tours = NDArray[np.int32]
+
+
+class Population:
+    """One population of a search; ``run`` is the search, ``state`` its kernels' arrays."""
+
+    def __init__(self, run: Any, state: Any, rule: Any, seed: list[int]) -> None:
+        self.run, self.state, self.rule, self.seed = run, state, rule, seed
+        self.tours: list[Tours] = []
+        self.made, self.seconds, self.crossing = 0, 0.0, 0.0  # tours made, and what they and crossing took
+        self.kicks = max(1, int(KICKS * len(state.tour)))
+
+    def breed(self, champions: list[Tours]) -> Tours | None:
+        """Make tours and cross them, until the search ends or all are made; the shortest one.
+
+        None where there is no time for enough of them.
+        """
+        if self._affordable(LEAST) == LEAST:
+            self._make(1)
+        found = None
+        for size in SIZES if self.made else ():
+            count = self._affordable(size)
+            if count < LEAST or count <= self.made:
+                break
+            self._make(count)
+            if len(self.tours) < LEAST:
+                break
+            began, tours = self._left(), self.tours + champions
+            found = cross(self.state, self.rule, tours, [*self.seed, len(tours)], self._goes_on)
+            self.crossing = began - self._left()
+        return found
+
+    def _affordable(self, size: int) -> int:
+        """How many tours there is time to make and cross, up to ``size``."""
+        left = self.run.budget()
+        size = min(size, self.made + int(min(left.iterations, MANY)) // self.kicks)
+        if not self.made:
+            return size
+        for_all = max(self.seconds + self.crossing, 1e-9)
+        return max(self.made, int(min(size, (left.seconds + self.seconds) / for_all * self.made)))
+
+    def _make(self, count: int) -> None:
+        """Make tours until there are so many, each with its own random numbers, by all workers."""
+        began, workers, made = self._left(), self.run.workers, dict[int, Tours]()
+        kicks, kicked = int(min(self.run.budget().iterations, MANY)), [0] * workers
+
+        def work(worker: int, halted: Callable[[], bool]) -> None:
+            for k in range(self.made + worker, count, workers):
+                state = self._random_search(k)
+                goal = min(self.kicks, kicks - (k - self.made) * self.kicks)
+                if not shorten(state, self.rule, goal, halted, kicked, worker):
+                    break
+                made[k] = best_tour(state)
+
+        in_threads([functools.partial(work, worker) for worker in range(workers)], self._goes_on)
+        self.tours += [made[k] for k in sorted(made)]
+        self.made += len(made)
+        self.seconds += began - self._left()
+        self.run.record(0.0, sum(kicked), -1)
+
+    def _random_search(self, k: int) -> Any:
+        """A search that begins with the cities in random order, but for edges that are fixed."""
+        from georoutenet.search import kernels
+
+        state, random = self.state, np.random.default_rng([*self.seed, k])
+        kernels.measure_edges(self.rule, state.x, state.y, state.tour, state.edges, 1)
+        parts = np.split(state.tour, 1 + np.flatnonzero(state.edges[1, :-1] >= 0))
+        if state.edges[1, -1] < 0:
+            parts[0] = np.append(parts.pop(), parts[0])
+        tour = np.concatenate([parts[part] for part in random.permutation(len(parts))])
+        other = make_search(self.rule, state.x, state.y, state.neighbors, tour, [*self.seed, k])
+        for what in kernels.SLACK, kernels.MARGIN:
+            other.excess[what] = state.excess[what]
+        other.count[kernels.FAR] = state.count[kernels.FAR]
+        return other
+
+    def _left(self) -> float:
+        """Seconds left by the clock that ends the search; without one nobody asks what takes how long."""
+        return min(1e9, self.run.budget().seconds)
+
+    def _goes_on(self) -> bool:
+        return self._left() > 0
+
+
+def cross(state: Any, rule: Any, tours: list[Tours], seed: list[int], goes_on: Callable[[], bool]) -> Tours:
+    """Cross copies of tours until nothing is gained; the shortest. Of ``state`` the cities are used."""
+    from georoutenet.search import assembly
+
+    n, lengths = len(state.tour), np.array([length_of(state, rule, tour) for tour in tours])
+    links, tally, room = (
+        np.empty((len(tours), n, 2), dtype=np.int32),
+        assembly.make_tally(n),
+        assembly.make_room(n),
+    )
+    for k, tour in enumerate(tours):
+        assembly.link(tour, links, k, tally)
+    random = np.random.default_rng(seed)
+    bits = random.integers(1, 2**63, 1, dtype=np.uint64)
+    best, idle, pairs = lengths.min(), 0, 1
+    while idle < IDLE and goes_on():
+        order, first, gain = random.permutation(len(tours)).astype(np.int32), 0, 0.0
+        while first < len(tours) and goes_on():
+            began, last = time.perf_counter(), min(first + pairs, len(tours))
+            gain += assembly.cross_pairs(
+                rule,
+                state.x,
+                state.y,
+                state.neighbors,
+                links,
+                lengths,
+                tally,
+                order,
+                first,
+                last,
+                CHILDREN,
+                room,
+                bits,
+            )
+            pairs, first = next_slice(last - first, time.perf_counter() - began), last
+        idle = 0 if lengths.min() < best else idle + 1
+        best = lengths.min()
+        if gain == 0.0:
+            break
+    found = np.empty(n, dtype=np.int32)
+    assembly.unlink(links, int(lengths.argmin()), found)
+    return found
+
+
+def shorten(
+    state: Any, rule: Any, kicks: int, halted: Callable[[], bool], kicked: list[int], worker: int
+) -> bool:
+    """To a local optimum and through so many kicks; whether that came to its end."""
+    from georoutenet.search import kernels
+
+    looks = count = 1_000
+    while state.count[kernels.HELD] > 0:
+        if halted():
+            return False
+        began = time.perf_counter()
+        kernels.run(state, rule, 0, looks)
+        looks = next_slice(looks, time.perf_counter() - began)
+    while kicks > 0:
+        if halted():
+            return False
+        began, count = time.perf_counter(), min(count, kicks)
+        kernels.run(state, rule, count, MANY)
+        kicks, kicked[worker] = kicks - count, kicked[worker] + count
+        count = next_slice(count, time.perf_counter() - began)
+    return True
+
+
+def length_of(state: Any, rule: Any, tour: Tours) -> float:
+    """In the kernels' lengths, without fixed edges."""
+    from georoutenet.search import kernels
+
+    kernels.measure_edges(rule, state.x, state.y, tour, state.edges, 1)
+    return float(np.maximum(state.edges[1], 0.0).sum())

@@ -1,0 +1,129 @@
+"""Populations of tours: what a search with them promises."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from georoutenet.problem.instance import DistanceRule, Instance
+from georoutenet.problem.tour import is_permutation, tour_length
+from georoutenet.search import greedy_edge, improve, local_search, population
+from georoutenet.stop import MaxIterations, Progress
+
+ENDS: list[dict[str, Any]] = [{}, {"closed": False}, {"start": 3, "end": 5}, {"start": 7, "closed": False}]
+
+
+def instance_of(n: int, seed: int = 0) -> Instance:
+    return Instance(np.random.default_rng(seed).random((n, 2)))
+
+
+@pytest.fixture
+def crossings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """The length of the shortest tour of each population before it is crossed, and after."""
+    monkeypatch.setattr(local_search, "BREED", 50)
+    seen = []
+    crossed = population.cross
+
+    def cross(state: Any, rule: Any, tours: list, *given: Any) -> Any:
+        found = crossed(state, rule, tours, *given)
+        before = min(population.length_of(state, rule, tour) for tour in tours)
+        seen.append((before, population.length_of(state, rule, found)))
+        return found
+
+    monkeypatch.setattr(population, "cross", cross)
+    return seen
+
+
+@pytest.mark.parametrize("options", ENDS)
+def test_the_same_for_the_same_seed_and_kicks_whatever_the_workers(crossings: list, options: dict) -> None:
+    instance = instance_of(120)
+    given = greedy_edge(instance.coordinates)
+    found = [
+        improve(instance, given, stop=MaxIterations(600), seed=1, workers=workers, **options)
+        for workers in (1, 1, 2, 3)
+    ]
+    assert len(crossings) >= 4
+    for each in found:
+        np.testing.assert_array_equal(each.tour, found[0].tour)
+        assert each.iterations == 600
+    assert is_permutation(found[0].tour, 120)
+    assert found[0].length == tour_length(instance, found[0].tour, closed=options.get("closed", True))
+
+
+@pytest.mark.parametrize("rule", [DistanceRule.EUC_2D, DistanceRule.GEO, "matrix"])
+def test_other_distances(crossings: list, rule: Any) -> None:
+    random = np.random.default_rng(4)
+    kind = DistanceRule.GEO if rule == "matrix" else rule
+    instance = Instance(random.random((90, 2)) * (1e6 if kind is DistanceRule.EUC_2D else 60), rule=kind)
+    given = greedy_edge(instance.coordinates)
+    if rule == "matrix":
+        instance = Instance(matrix=instance.distance_matrix())
+    found = improve(instance, given, stop=MaxIterations(900))
+    assert crossings
+    assert all(after <= before for before, after in crossings)
+    assert found.length == tour_length(instance, found.tour)
+    assert found.length < tour_length(instance, given)
+
+
+def test_crossing_shortens_what_kicks_left(crossings: list) -> None:
+    instance = instance_of(300, 2)
+    improve(instance, greedy_edge(instance.coordinates), stop=MaxIterations(2_000))
+    before, after = crossings[0]
+    assert after < 0.999 * before
+
+
+def test_a_search_that_is_stuck_goes_over_to_crossing(
+    crossings: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_search, "BREED", 1_000)
+    monkeypatch.setattr(local_search, "STUCK", 2)
+    instance = instance_of(100)
+    found = improve(instance, greedy_edge(instance.coordinates), stop=MaxIterations(12_345))
+    assert crossings
+    assert found.iterations == 12_345
+
+
+def test_kicks_that_are_too_few_for_a_population_are_made_in_walks(crossings: list) -> None:
+    instance = instance_of(100)
+    stop = MaxIterations(10 * population.LEAST - 1)
+    found = improve(instance, greedy_edge(instance.coordinates), stop=stop)
+    assert not crossings
+    assert found.iterations == 10 * population.LEAST - 1
+
+
+def test_populations_that_agree_end_a_search(crossings: list) -> None:
+    instance = instance_of(60, 3)
+    stop = MaxIterations(10**7)
+    found = improve(instance, greedy_edge(instance.coordinates), stop=stop, agreed=1)
+    assert found.iterations < 10**5
+    again = improve(instance, greedy_edge(instance.coordinates), stop=MaxIterations(30_000), seed=9)
+    assert found.length == pytest.approx(again.length, rel=1e-12)
+
+
+def test_reports_are_of_the_best_tour(crossings: list) -> None:
+    instance, reports = instance_of(80), list[float]()
+
+    def look(at: Progress) -> None:
+        tour = at.tour()
+        assert tour is not None
+        assert at.length == pytest.approx(tour_length(instance, tour), rel=1e-9)
+        reports.append(at.length)
+
+    given = greedy_edge(instance.coordinates)
+    found = improve(instance, given, stop=MaxIterations(4_000), seed=2, progress=look)
+    assert len(crossings) > 2
+    assert all(after <= before for before, after in itertools.pairwise(reports))
+    assert found.length == pytest.approx(reports[-1], rel=1e-9)
+    assert found.history[-1].length == pytest.approx(found.length, rel=1e-9)
+
+
+def test_cities_at_one_place() -> None:
+    points = np.repeat(np.random.default_rng(1).random((8, 2)), 50, axis=0)
+    instance = Instance(points)
+    found = improve(instance, np.random.default_rng(0).permutation(400), stop=MaxIterations(3_000))
+    assert is_permutation(found.tour, 400)
+    shortest = improve(Instance(points[::50]), np.arange(8), stop=MaxIterations(500))
+    assert found.length == pytest.approx(shortest.length, rel=1e-9)
