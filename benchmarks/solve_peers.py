@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=9100)
     options = parser.parse_args()
     for rule in DistanceRule.EUCLIDEAN, DistanceRule.GEO:  # compiled code
-        ours(Instance(uniform(1, 100, 1)[0], rule=rule), 0.1, 0)
+        ours(Instance(uniform(1, 400, 1)[0], rule=rule), 0.5, 0)
     rows: list[tuple[object, ...]] = []
     for instance in instances(options):
         found = []

@@ -108,9 +108,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=rows_of.RESULTS)
     options = parser.parse_args()
     until = time.monotonic() + options.limit
-    points = uniform(1, 100, 1)[0]
+    points = uniform(1, 400, 1)[0]
     for instance in Instance(points), Instance(100 * points, rule=DistanceRule.GEO):  # compiled code
-        ours(instance, 0.1, 0)
+        ours(instance, 0.5, 0)
     work = [run for run in runs(options.scale, options.fresh) if not options.rows or run.row in options.rows]
     # The longest first; then the shortest, so that none of them is left out; those in between fill the cores.
     work.sort(key=lambda run: (run.seconds < 30 * options.scale, run.seconds, -run.instance.n))
