@@ -28,7 +28,7 @@ def edges_of(tour: np.ndarray) -> Counter[frozenset[int]]:
 
 def entered(tours: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     n = len(tours[0])
-    links, tally = np.empty((len(tours), n, 2), dtype=np.int32), assembly.make_tally(n)
+    links, tally = np.empty((len(tours) + 1, n, 2), dtype=np.int32), assembly.make_tally(n)
     for k, tour in enumerate(tours):
         assembly.link(tour.astype(np.int32), links, k, tally)
     return links, tally
@@ -38,6 +38,19 @@ def followed(links: np.ndarray, k: int) -> np.ndarray:
     tour = np.empty(links.shape[1], dtype=np.int32)
     assembly.unlink(links, k, tour)
     return tour
+
+
+def cross_all(
+    rule: Any, x: Any, y: Any, neighbors: Any, links: Any, lengths: Any, tally: Any, room: Any, random: Any
+) -> float:
+    """One generation."""
+    count = len(lengths)
+    order = np.append(random.permutation(count), count).astype(np.int32)
+    links[count] = links[order[0]]
+    bits = random.integers(1, 2**63, (count, 1), dtype=np.uint64)
+    gain = assembly.cross_pairs(rule, x, y, neighbors, links, lengths, tally, order, 0, count, 30, room, bits)
+    assembly.count_told(tally, room)
+    return float(gain)
 
 
 def near_copy(tour: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -137,13 +150,10 @@ def test_tours_stay_tours_of_the_lengths_kept(n: int, kind: str) -> None:
     state = make_search(rule_given, x, y, neighbors, tours[0], 0)
     links, tally = entered(tours)
     lengths = np.array([length_of(state, rule_given, tour.astype(np.int32)) for tour in tours])
-    room, bits, before = assembly.make_room(n), np.array([7], dtype=np.uint64), lengths.copy()
+    room, before = assembly.make_room(n), lengths.copy()
     for generation in range(12):
-        order = random.permutation(len(tours)).astype(np.int32)
         old = lengths.sum()
-        gain = assembly.cross_pairs(
-            rule_given, x, y, neighbors, links, lengths, tally, order, 0, len(tours), 30, room, bits
-        )
+        gain = cross_all(rule_given, x, y, neighbors, links, lengths, tally, room, random)
         assert gain == pytest.approx(old - lengths.sum(), abs=1e-6)
         counted = Counter[frozenset[int]]()
         for k in range(len(tours)):
@@ -173,10 +183,7 @@ def test_counts_are_exact_where_there_is_room_for_them() -> None:
     links, tally = entered(tours)
     state = make_search(code, x, y, neighbors, first, 0)
     lengths = np.array([length_of(state, code, tour.astype(np.int32)) for tour in tours])
-    room, bits = assembly.make_room(80), np.array([7], dtype=np.uint64)
-    order = np.arange(6, dtype=np.int32)
-    gain = assembly.cross_pairs(code, x, y, neighbors, links, lengths, tally, order, 0, 6, 30, room, bits)
-    assert gain > 0
+    assert cross_all(code, x, y, neighbors, links, lengths, tally, assembly.make_room(80), random) > 0
     counted = sum((edges_of(followed(links, k)) for k in range(6)), Counter[frozenset[int]]())
     told = Counter(
         {frozenset((c, int(end))): int(times) for c in range(80) for end, times in tally[c] if times}

@@ -45,8 +45,8 @@ Room = namedtuple(
         "members",  # (n,) int32: those of one ring
         "log",  # (CHANGES, 3) int32: changed links: city, slot, what was there
         "edges",  # (CHANGES, 3) int32: edges removed (0) and added (1)
-        "kept",  # (CHANGES, 3) int32: the same edges, and
-        "links",  # (CHANGES, 3) int32: the links, of the best child
+        "links",  # (CHANGES, 3) int32: the changed links of the best child: city, slot, what is there
+        "told",  # (MOST_TOLD, 3) int32: edges removed and added of all children taken in a generation
         "held",  # (4,) int64: how much of these four is in use
     ],
 )
@@ -54,7 +54,9 @@ ENDS = 12
 """Other ends of a city's edges that are counted."""
 CHANGES = 4096
 """Links that a child may change; larger AB-cycles are left out."""
-LOGGED, EDGES, KEPT, LINKS = range(4)  # in ``held``
+MOST_TOLD = 65_536
+"""Changed edges of a generation, at most."""
+LOGGED, EDGES, LINKS, TOLD = range(4)  # in ``held``
 
 
 def make_room(n: int) -> Room:
@@ -78,8 +80,8 @@ def make_room(n: int) -> Room:
         members=whole(n),
         log=whole(CHANGES, 3),
         edges=whole(CHANGES, 3),
-        kept=whole(CHANGES, 3),
         links=whole(CHANGES, 3),
+        told=whole(MOST_TOLD, 3),
         held=np.zeros(4, dtype=np.int64),
     )
 
@@ -326,12 +328,13 @@ def _entropy(count, tours):
 def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
     """Give tour ``a`` the child of tours ``a`` and ``b`` that loses the least variety for its gain.
 
-    ``links (N, n, 2)`` are the neighbors of each city on each tour, ``tally`` how many tours have an
-    edge, at most ``children`` are made. Returns the gain, 0 where no child is shorter.
+    ``links (N + 1, n, 2)`` are the neighbors of each city on each of N tours, ``tally`` how many tours have
+    an edge, at most ``children`` are made. Returns the gain, 0 where no child is shorter. What changes in
+    the tally is appended to ``room.told``, and a child that finds no place there is not taken.
     """
-    log, edges, kept, held = room.log, room.edges, room.kept, room.held
+    log, edges, told, held = room.log, room.edges, room.told, room.held
     cycle, begin, order = room.cycle, room.begin, room.order
-    tours = len(links)
+    tours = len(links) - 1
     cycles = _find_cycles(links, a, b, room, random)
     if cycles == 0:
         return 0.0
@@ -339,7 +342,9 @@ def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
     for place in range(len(room.tour)):
         room.position[room.tour[place]] = place
     best, best_gain = 0.0, 0.0
-    held[KEPT] = held[LINKS] = 0
+    begun = held[TOLD]
+    kept = begun
+    held[LINKS] = 0
     for k in range(cycles):
         order[k] = k
     for child in range(min(children, cycles)):
@@ -370,12 +375,12 @@ def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
                 count = _count(tally, edges[k, 0], edges[k, 1])
                 lost += _entropy(count, tours) - _entropy(count + 2 * edges[k, 2] - 1, tours)
             worth = gain / max(lost, 1e-9)
-            if worth > best:
+            if worth > best and begun + held[EDGES] <= len(told):
                 best, best_gain = worth, gain
-                held[KEPT], held[LINKS] = held[EDGES], held[LOGGED]
+                kept, held[LINKS] = begun + held[EDGES], held[LOGGED]
                 for k in range(held[EDGES]):
                     for part in range(3):
-                        kept[k, part] = edges[k, part]
+                        told[begun + k, part] = edges[k, part]
                 for k in range(held[LOGGED]):
                     room.links[k, 0], room.links[k, 1] = log[k, 0], log[k, 1]
                     room.links[k, 2] = links[a, log[k, 0], log[k, 1]]
@@ -383,29 +388,39 @@ def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
             links[a, log[k, 0], log[k, 1]] = log[k, 2]
     for k in range(held[LINKS]):
         links[a, room.links[k, 0], room.links[k, 1]] = room.links[k, 2]
-    for k in range(held[KEPT]):
-        one, two, change = kept[k, 0], kept[k, 1], 2 * kept[k, 2] - 1
-        _tell(tally, one, two, change)
-        _tell(tally, two, one, change)
+    held[TOLD] = kept
     return best_gain
 
 
 @njit(**PLAIN)
 def cross_pairs(rule, x, y, neighbors, links, lengths, tally, order, first, last, children, room, random):
-    """Cross tour ``order[k]`` with ``order[k + 1]`` for k in first..last-1; returns the sum of gains."""
-    tours = len(links)
+    """Cross tour ``order[k]`` with ``order[k + 1]`` for k in first..last-1; returns the sum of gains.
+
+    ``order (N + 1,)`` ends with N, a copy of the tour that it begins with. So no pair needs what another
+    changes, and pairs may be crossed side by side. ``random (N, 1)`` is each pair's own.
+    """
     total = 0.0
     for k in range(first, last):
-        a, b = np.int64(order[k]), np.int64(order[k + 1 if k + 1 < tours else 0])
-        gain = cross(rule, x, y, neighbors, links, a, b, tally, children, room, random)
+        a, b = np.int64(order[k]), np.int64(order[k + 1])
+        gain = cross(rule, x, y, neighbors, links, a, b, tally, children, room, random[k])
         lengths[a] -= gain
         total += gain
     return total
 
 
 @njit(**PLAIN)
+def count_told(tally, room):
+    """Take into the tally what was told of changes."""
+    for k in range(room.held[TOLD]):
+        one, other, change = room.told[k, 0], room.told[k, 1], 2 * room.told[k, 2] - 1
+        _tell(tally, one, other, change)
+        _tell(tally, other, one, change)
+    room.held[TOLD] = 0
+
+
+@njit(**PLAIN)
 def link(tour, links, k, tally):
-    """Enter tour ``k`` of a population."""
+    """Enter tour ``k`` of a population; the lists of links have one place more than there are tours."""
     n = len(tour)
     for place in range(n):
         city, after = tour[place], tour[place + 1 if place + 1 < n else 0]

@@ -58,7 +58,9 @@ class Population:
             if len(self.tours) < LEAST:
                 break
             began, tours = self._left(), self.tours + champions
-            found = cross(self.state, self.rule, tours, [*self.seed, len(tours)], self._goes_on)
+            found = cross(
+                self.state, self.rule, tours, [*self.seed, len(tours)], self._goes_on, self.run.workers
+            )
             self.crossing = began - self._left()
         return found
 
@@ -95,11 +97,15 @@ class Population:
         from georoutenet.search import kernels
 
         state, random = self.state, np.random.default_rng([*self.seed, k])
-        kernels.measure_edges(self.rule, state.x, state.y, state.tour, state.edges, 1)
-        parts = np.split(state.tour, 1 + np.flatnonzero(state.edges[1, :-1] >= 0))
-        if state.edges[1, -1] < 0:
-            parts[0] = np.append(parts.pop(), parts[0])
-        tour = np.concatenate([parts[part] for part in random.permutation(len(parts))])
+        tour = random.permutation(state.tour)
+        if isinstance(self.rule, tuple):
+            kernels.measure_edges(self.rule, state.x, state.y, state.tour, edges := state.edges.copy(), 1)
+            loose = edges[1] >= 0
+            begin = 1 + int(np.argmax(loose))
+            parts = np.cumsum(np.roll(loose, 1 - begin))
+            tour = np.roll(state.tour, -begin)[
+                np.argsort(random.permutation(len(tour))[parts - 1], kind="stable")
+            ]
         other = make_search(self.rule, state.x, state.y, state.neighbors, tour, [*self.seed, k])
         for what in kernels.SLACK, kernels.MARGIN:
             other.excess[what] = state.excess[what]
@@ -114,44 +120,49 @@ class Population:
         return self._left() > 0
 
 
-def cross(state: Any, rule: Any, tours: list[Tours], seed: list[int], goes_on: Callable[[], bool]) -> Tours:
-    """Cross copies of tours until nothing is gained; the shortest. Of ``state`` the cities are used."""
+def cross(
+    state: Any, rule: Any, tours: list[Tours], seed: list[int], goes_on: Callable[[], bool], workers: int = 1
+) -> Tours:
+    """Cross copies of tours until nothing is gained; the shortest. Of ``state`` the cities are used.
+
+    What comes out is the same for any number of ``workers``.
+    """
     from georoutenet.search import assembly
 
-    n, lengths = len(state.tour), np.array([length_of(state, rule, tour) for tour in tours])
-    links, tally, room = (
-        np.empty((len(tours), n, 2), dtype=np.int32),
-        assembly.make_tally(n),
-        assembly.make_room(n),
-    )
+    n, count = len(state.tour), len(tours)
+    links, tally = np.empty((count + 1, n, 2), dtype=np.int32), assembly.make_tally(n)
+    lengths = np.empty(count)
     for k, tour in enumerate(tours):
+        lengths[k] = length_of(state, rule, tour)
         assembly.link(tour, links, k, tally)
-    random = np.random.default_rng(seed)
-    bits = random.integers(1, 2**63, 1, dtype=np.uint64)
-    best, idle, pairs = lengths.min(), 0, 1
+        if not goes_on():
+            return tours[int(lengths[: k + 1].argmin())]
+    random, rooms = np.random.default_rng(seed), [assembly.make_room(n) for _ in range(workers)]
+    gains, shares = [0.0] * workers, np.linspace(0, count, workers + 1).astype(int)
+
+    def work(worker: int, halted: Callable[[], bool]) -> None:
+        first, last, pairs = shares[worker], shares[worker + 1], 1
+        while first < last and not halted():
+            began, until = time.perf_counter(), min(first + pairs, last)
+            gains[worker] += assembly.cross_pairs(
+                rule, state.x, state.y, state.neighbors, links, lengths, tally, order, first, until, CHILDREN,
+                rooms[worker], bits,
+            )  # fmt: skip
+            pairs, first = next_slice(until - first, time.perf_counter() - began), until
+
+    jobs = [functools.partial(work, worker) for worker in range(workers)]
+    best, idle = lengths.min(), 0
     while idle < IDLE and goes_on():
-        order, first, gain = random.permutation(len(tours)).astype(np.int32), 0, 0.0
-        while first < len(tours) and goes_on():
-            began, last = time.perf_counter(), min(first + pairs, len(tours))
-            gain += assembly.cross_pairs(
-                rule,
-                state.x,
-                state.y,
-                state.neighbors,
-                links,
-                lengths,
-                tally,
-                order,
-                first,
-                last,
-                CHILDREN,
-                room,
-                bits,
-            )
-            pairs, first = next_slice(last - first, time.perf_counter() - began), last
+        order = np.append(random.permutation(count), count).astype(np.int32)
+        bits = random.integers(1, 2**63, (count, 1), dtype=np.uint64)
+        links[count] = links[order[0]]
+        gains[:] = [0.0] * workers
+        in_threads(jobs, goes_on)
+        for room in rooms:
+            assembly.count_told(tally, room)
         idle = 0 if lengths.min() < best else idle + 1
         best = lengths.min()
-        if gain == 0.0:
+        if not any(gains):
             break
     found = np.empty(n, dtype=np.int32)
     assembly.unlink(links, int(lengths.argmin()), found)
