@@ -42,7 +42,7 @@ from georoutenet.search.neighbors import (
     power_of_two_scale,
 )
 from georoutenet.search.path import Ends
-from georoutenet.search.population import Population, length_of
+from georoutenet.search.population import SIZES, Population, length_of
 from georoutenet.search.state import MANY, best_tour, go_to, make_search, next_slice
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
@@ -226,7 +226,11 @@ class _Run:
             compile_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
             self.begin += time.perf_counter() - before
             self.aside = True
-            found = Population(self, state, rule, [seed, turn]).breed([] if self.agreed else champions)
+            population = Population(self, state, rule, [seed, turn])
+            if self.agreed:  # for its own opinion; small ones first
+                found = population.breed([], SIZES[: (turn + 3) // 2])
+            else:
+                found = population.breed(champions)
             self.aside = False
             if found is None:
                 self._walk(state, rule, [seed, turn])
