@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import greedy_edge, improve, local_search, population
-from georoutenet.stop import MaxIterations, Progress
+from georoutenet.stop import Budget, MaxIterations, NoImprovement, Progress
 
 ENDS: list[dict[str, Any]] = [{}, {"closed": False}, {"start": 3, "end": 5}, {"start": 7, "closed": False}]
 
@@ -127,3 +128,50 @@ def test_cities_at_one_place() -> None:
     assert is_permutation(found.tour, 400)
     shortest = improve(Instance(points[::50]), np.arange(8), stop=MaxIterations(500))
     assert found.length == pytest.approx(shortest.length, rel=1e-9)
+
+
+def test_what_crossing_gains_is_an_improvement(crossings: list) -> None:
+    instance = instance_of(300, 6)
+    kicks = 45 * 30
+    found = improve(instance, greedy_edge(instance.coordinates), stop=NoImprovement(kicks))
+    after, before = crossings[0][1], crossings[0][0]
+    assert after < before
+    assert found.iterations > kicks
+    gained = [step for step in found.history if step.iterations >= population.LEAST * 30]
+    assert gained[0].since_improvement == 0
+
+
+def test_ctrl_c_returns_what_was_crossed(crossings: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = instance_of(200, 7)
+    cross = population.cross
+
+    def interrupted(*given: Any) -> Any:
+        found = cross(*given)
+        if len(crossings) == 1:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(population, "cross", interrupted)
+    given, reports = greedy_edge(instance.coordinates), list[Progress]()
+    found = improve(instance, given, stop=MaxIterations(10**6), progress=reports.append)
+    assert found.interrupted
+    scale = found.length / crossings[0][1]
+    assert scale == pytest.approx(2.0 ** round(np.log2(scale)), rel=1e-9)  # the kernels' unit of length
+    assert found.iterations == population.LEAST * 20
+    assert len({report.iterations for report in reports}) > population.LEAST  # heard of each tour
+
+
+def test_a_limit_that_leaves_no_time_for_crossing_is_spent_on_walks(crossings: list) -> None:
+    left = [0.0]
+    run = SimpleNamespace(workers=1, budget=lambda: Budget(seconds=left[0]))
+    instance = instance_of(60)
+    given = greedy_edge(instance.coordinates).astype(np.int32)
+    code, x, y, _ = local_search.kernel_coordinates(instance)
+    state = local_search.make_search(code, x, y, local_search.candidate_neighbors(instance), given, 0)
+    made = population.Population(run, state, code)
+    made.making, left[0] = 1.0, population.LEAST + 1.0
+    assert made._affordable(population.LEAST) < population.LEAST
+    left[0] = 2.0 * population.LEAST
+    assert made._affordable(population.LEAST) == population.LEAST
+    made.crossing = 0.1
+    assert made._affordable(100) == 29

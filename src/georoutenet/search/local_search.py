@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from georoutenet.clock import compiled_seconds, watch_compiler
 from georoutenet.errors import InputError
 from georoutenet.jit import interrupts
 from georoutenet.problem.globe import EARTH_RADIUS_KM, stereographic
@@ -63,6 +64,8 @@ BREED = 300
 gap of walks and of crossed tours, 24 uniform instances each, in CPU time: 200 cities, 0.06 s, 0.0022 and
 0.0010 %; 500, 0.12 s, 0.060 and 0.056, 0.25 s, both 0.014; 1,000, 0.15 s, 0.20 and 0.19, 0.5 s, 0.057 and
 0.015, 1 s, 0.045 and 0.002; 5,000 (two), 10 s, 0.112 and 0.009."""
+CHAMPIONS = 15
+"""Shortest tours of earlier populations, at most, that the next one has among its own."""
 STUCK = 40
 """Kicks for each city (of at least ``SHORTEST_WALK``) that have found nothing when walks are stuck."""
 FAR = 3
@@ -122,9 +125,10 @@ def improve(
 
     ``neighbors (n, k)`` are candidate cities per city, nearest first (those of least alpha when not given,
     see ``ascent.py``; above ``WHOLE`` cities ``candidate_neighbors``). The result is the same for the same
-    seed whenever iterations, not time, end the search. The clock starts with the call, but not before the
-    search is compiled: seconds, once per machine. A tour that the lower bound proves to be the shortest ends
-    it, and so do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length.
+    seed where iterations alone, not time, limit the search. The clock starts with the call, but not before
+    the search is compiled: seconds, once per machine. A tour that the lower bound proves to be the shortest
+    ends it. So do ``agreed`` walks (if not 0) that, away from the best tour, came back to its length, and a
+    population that ends at the length of the best tour before it.
 
     ``workers`` threads search side by side (``side_by_side.py``, ``large.py``); the result depends on their
     number. ``tight_bound`` spends up to a tenth of the time on a better lower bound, to 2,000 cities; the
@@ -181,7 +185,6 @@ class _Run:
         self.lower_bound: Any = None
         self.agreed, self.workers, self.tight_bound = 0, 1, False
         self.ended = False  # whether walks agree
-        self.aside = False  # whether a search goes on that the best tour knows nothing of yet
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
@@ -216,27 +219,29 @@ class _Run:
         self.descend(state, rule)
         state.count[kernels.ENOUGH] = self.agreed
         self._prepare_walks(state, far)
-        if len(x) < BREED:
+        if self.instance.n < BREED:
             self._walk(state, rule, [seed])
-        champions: list[NDArray[np.int32]] = []
+        population, champions = Population(self, state, rule), list[NDArray[np.int32]]()
         for turn in itertools.count(1):
             if self.ended or not self._may_kick():
                 break
-            before = time.perf_counter()
+            compiled = compiled_seconds()
             compile_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
-            self.begin += time.perf_counter() - before
-            self.aside = True
-            population = Population(self, state, rule, [seed, turn])
+            self.begin += compiled_seconds() - compiled
+            before, better = (
+                length_of(state, rule, best_tour(state)),
+                lambda tour: self._join(state, tour, rule),
+            )
             if self.agreed:  # for its own opinion; small ones first
-                found = population.breed([], SIZES[: (turn + 3) // 2])
+                found = population.breed([seed, turn], [], better, SIZES[: (turn + 1) // 2])
             else:
-                found = population.breed(champions)
-            self.aside = False
+                found = population.breed([seed, turn], champions[-CHAMPIONS:], better)
             if found is None:
                 self._walk(state, rule, [seed, turn])
-            else:
-                champions.append(found)
-                self._join(state, found, rule)
+                continue
+            champions.append(found)
+            if self.agreed and abs(length_of(state, rule, found) - before) <= kernels.TOLERANCE * len(x):
+                self.ended = True
 
     def mean_edge(self) -> float:
         """In the kernels' lengths."""
@@ -313,7 +318,7 @@ class _Run:
         self.record(meet(walkers, rule) / self.scale, 0, -1)
 
     def _join(self, state: Any, found: NDArray[np.int32], rule: Any) -> None:
-        """Take a tour or its better parts as the best; where it is as long as the best, the two agree."""
+        """Take a tour, or its better parts, as the best one."""
         from georoutenet.search import kernels
 
         best = best_tour(state).copy()
@@ -325,8 +330,6 @@ class _Run:
         if gain > kernels.TOLERANCE:
             go_to(state, best)
             self.record(gain / self.scale, 0, -1)
-        elif self.agreed and abs(saved) <= kernels.TOLERANCE * len(best):
-            self.ended = True
 
     def _may_kick(self) -> bool:
         left = self.budget()
@@ -350,11 +353,11 @@ class _Run:
 
     def record(self, gain: float, iterations: int, last: int) -> None:
         """Account for a slice of work; ``last`` is its last improving iteration or -1."""
-        if self.aside:
-            gain, last = 0.0, -1
         self.saved += gain
         self.iterations += iterations
         self.since_improvement = iterations - 1 - last if last >= 0 else self.since_improvement + iterations
+        if iterations == 0 and gain > 0:
+            self.since_improvement = 0
         if last >= 0 or (iterations == 0 and gain > 0):
             self.history.append(self._progress())
         self._tell()
@@ -449,11 +452,14 @@ def compile_kernels(
 @functools.cache
 def compile_crossing(*, path: bool, matrix: bool) -> None:
     """The same for the crossing of tours."""
+    from georoutenet.search import kernels
     from georoutenet.search.population import cross
 
     x, y, neighbors, rule = _tiny(path, matrix)
     state = make_search(rule, x, y, neighbors, np.arange(8), 0)
+    watch_compiler()
     cross(state, rule, [state.tour, np.roll(state.tour, 1)], [0], lambda: True)
+    kernels.merge(rule, x, y, state.best, state.tour.copy(), state.edges, state.room)
 
 
 def _tiny(path: bool, matrix: bool) -> tuple[Any, Any, NDArray[np.int32], Any]:

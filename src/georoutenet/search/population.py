@@ -34,63 +34,94 @@ Tours = NDArray[np.int32]
 
 
 class Population:
-    """One population of a search; ``run`` is the search, ``state`` its kernels' arrays."""
+    """Makes populations for a search; ``run`` is the search, ``state`` its kernels' arrays."""
 
-    def __init__(self, run: Any, state: Any, rule: Any, seed: list[int]) -> None:
-        self.run, self.state, self.rule, self.seed = run, state, rule, seed
-        self.tours: list[Tours] = []
-        self.made, self.seconds, self.crossing = 0, 0.0, 0.0  # tours made, and what they and crossing took
+    def __init__(self, run: Any, state: Any, rule: Any) -> None:
+        self.run, self.state, self.rule = run, state, rule
+        self.given = state.tour.copy()
         self.kicks = max(1, int(KICKS * len(state.tour)))
+        self.seed: list[int] = []
+        self.tours: list[Tours] = []
+        self.making, self.crossing = 0.0, 0.0
+        """Seconds a tour, as last measured; 0 where nothing was."""
 
-    def breed(self, champions: list[Tours], sizes: Sequence[int] = SIZES) -> Tours | None:
+    def breed(
+        self,
+        seed: list[int],
+        champions: list[Tours],
+        better: Callable[[Tours], None],
+        sizes: Sequence[int] = SIZES,
+    ) -> Tours | None:
         """Make tours and cross them, until the search ends or all are made; the shortest one.
 
-        ``champions`` are crossed with them. None where there is no time for enough of them.
+        ``champions`` are crossed with them; ``better`` hears of each tour that is shorter than those before.
+        None where there is no time for enough of them.
         """
-        if self._affordable(LEAST) == LEAST:
+        self.seed, self.tours, found = seed, [], None
+        if not self.making and self._affordable(LEAST) == LEAST:
             self._make(1)
-        found = None
-        for size in sizes if self.made else ():
+        for size in sizes:
             count = self._affordable(size)
-            if count < LEAST or count <= self.made:
+            if count < LEAST or count <= len(self.tours):
                 break
             self._make(count)
             if len(self.tours) < LEAST:
                 break
             began, tours = self._left(), self.tours + champions
             found = cross(
-                self.state, self.rule, tours, [*self.seed, len(tours)], self._goes_on, self.run.workers
+                self.state, self.rule, tours, [*seed, len(tours)], self._goes_on, self.run.workers, better
             )
-            self.crossing = began - self._left()
+            self.crossing = (began - self._left()) / len(self.tours)
         return found
 
     def _affordable(self, size: int) -> int:
         """How many tours there is time to make and cross, up to ``size``."""
-        left = self.run.budget()
-        size = min(size, self.made + int(min(left.iterations, MANY)) // self.kicks)
-        if not self.made:
+        made = len(self.tours)
+        size = min(size, made + self._kicks_left() // self.kicks)
+        if not self.making:
             return size
-        for_all = max(self.seconds + self.crossing, 1e-9)
-        return max(self.made, int(min(size, (left.seconds + self.seconds) / for_all * self.made)))
+        crossing = self.crossing or self.making
+        return max(made, int(min(size, (self._left() + made * self.making) / (self.making + crossing))))
 
     def _make(self, count: int) -> None:
         """Make tours until there are so many, each with its own random numbers, by all workers."""
-        began, workers, made = self._left(), self.run.workers, dict[int, Tours]()
-        kicks, kicked = int(min(self.run.budget().iterations, MANY)), [0] * workers
+        began, workers, first, made = self._left(), self.run.workers, len(self.tours), dict[int, Tours]()
+        kicks, kicked, told = self._kicks_left(), [0] * workers, 0
+
+        def tell() -> None:
+            nonlocal told
+            kicks_made = sum(kicked)
+            self.run.record(0.0, kicks_made - told, -1)
+            told = kicks_made
 
         def work(worker: int, halted: Callable[[], bool]) -> None:
-            for k in range(self.made + worker, count, workers):
+            for k in range(first + worker, count, workers):
                 state = self._random_search(k)
-                goal = min(self.kicks, kicks - (k - self.made) * self.kicks)
+                goal = min(self.kicks, kicks - (k - first) * self.kicks)
                 if not shorten(state, self.rule, goal, halted, kicked, worker):
                     break
                 made[k] = best_tour(state)
+                if worker == 0:  # in the search's own thread
+                    tell()
 
-        in_threads([functools.partial(work, worker) for worker in range(workers)], self._goes_on)
+        try:
+            in_threads([functools.partial(work, worker) for worker in range(workers)], self._goes_on)
+        finally:
+            tell()
         self.tours += [made[k] for k in sorted(made)]
-        self.made += len(made)
-        self.seconds += began - self._left()
-        self.run.record(0.0, sum(kicked), -1)
+        self.making = max(began - self._left(), 1e-9) / max(1, len(made))
+
+    def _kicks_left(self) -> int:
+        left = self.run.budget().iterations
+        return int(min(left, MANY)) if left > 0 else 0
+
+    def _left(self) -> float:
+        """Seconds left by the clock that ends the search; without one nobody asks what takes how long."""
+        left = self.run.budget().seconds
+        return float(min(left, 1e9)) if left > 0 else 0.0
+
+    def _goes_on(self) -> bool:
+        return self._left() > 0
 
     def _random_search(self, k: int) -> Any:
         """A search that begins with a tour of its own, but for edges that are fixed.
@@ -111,37 +142,36 @@ class Population:
             order = np.lexsort((np.where(strip % 2, along, -along), strip))
         tour = order.astype(np.int32)
         if isinstance(self.rule, tuple):
-            tour = in_order_but_for_fixed(self.rule, state, order)
+            tour = in_order_but_for_fixed(self.rule, state, self.given, order)
         other = make_search(self.rule, x, y, state.neighbors, tour, [*self.seed, k])
         for what in kernels.SLACK, kernels.MARGIN:
             other.excess[what] = state.excess[what]
         other.count[kernels.FAR] = state.count[kernels.FAR]
         return other
 
-    def _left(self) -> float:
-        """Seconds left by the clock that ends the search; without one nobody asks what takes how long."""
-        return min(1e9, self.run.budget().seconds)
 
-    def _goes_on(self) -> bool:
-        return self._left() > 0
-
-
-def in_order_but_for_fixed(rule: Any, state: Any, order: NDArray[np.int64]) -> Tours:
-    """The cities in this order, but that each follows the one that it is bound to in the search's tour."""
+def in_order_but_for_fixed(rule: Any, state: Any, given: Tours, order: NDArray[np.int64]) -> Tours:
+    """The cities in this order, but that each follows the one that it is bound to in the given tour."""
     from georoutenet.search import kernels
 
     n, rank = len(order), np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(n)
-    kernels.measure_edges(rule, state.x, state.y, state.tour, edges := np.empty((3, n)), 1)
+    kernels.measure_edges(rule, state.x, state.y, given, edges := np.empty((3, n)), 1)
     loose = edges[1] >= 0
     begin = 1 + int(np.argmax(loose))
-    tour, follows = np.roll(state.tour, -begin), ~np.roll(loose, 1 - begin)
+    tour, follows = np.roll(given, -begin), ~np.roll(loose, 1 - begin)
     first = np.maximum.accumulate(np.where(follows, 0, np.arange(n)))  # of the cities bound to one another
     return np.asarray(tour[np.argsort(rank[tour][first], kind="stable")])
 
 
 def cross(
-    state: Any, rule: Any, tours: list[Tours], seed: list[int], goes_on: Callable[[], bool], workers: int = 1
+    state: Any,
+    rule: Any,
+    tours: list[Tours],
+    seed: list[int],
+    goes_on: Callable[[], bool],
+    workers: int = 1,
+    better: Callable[[Tours], None] = lambda tour: None,
 ) -> Tours:
     """Cross copies of tours until nothing is gained; the shortest. Of ``state`` the cities are used.
 
@@ -171,7 +201,8 @@ def cross(
             pairs, first = next_slice(until - first, time.perf_counter() - began), until
 
     jobs = [functools.partial(work, worker) for worker in range(workers)]
-    best, idle = lengths.min(), 0
+    best, idle, found = lengths.min(), 0, tours[int(lengths.argmin())].copy()
+    better(found)
     while idle < IDLE and goes_on():
         order = np.append(random.permutation(count), count).astype(np.int32)
         bits = random.integers(1, 2**63, (count, 1), dtype=np.uint64)
@@ -180,12 +211,13 @@ def cross(
         in_threads(jobs, goes_on)
         for room in rooms:
             assembly.count_told(tally, room)
-        idle = 0 if lengths.min() < best else idle + 1
-        best = lengths.min()
+        idle += 1
+        if lengths.min() < best:
+            best, idle = lengths.min(), 0
+            assembly.unlink(links, int(lengths.argmin()), found)
+            better(found)
         if not any(gains):
             break
-    found = np.empty(n, dtype=np.int32)
-    assembly.unlink(links, int(lengths.argmin()), found)
     return found
 
 
@@ -195,7 +227,7 @@ def shorten(
     """To a local optimum and through so many kicks; whether that came to its end."""
     from georoutenet.search import kernels
 
-    looks = count = 1_000
+    looks = count = 100
     while state.count[kernels.HELD] > 0:
         if halted():
             return False
