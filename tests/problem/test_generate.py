@@ -17,10 +17,10 @@ DIGESTS = {
     "ring": "e95ec211cf64cb89",
     "rectangle": "a39e8aa92924a04f",
     "turned": "ca097a5e50cc823c",
-    "lattice": "877a1c0a75be6db1",
-    "patterns": "8893c720b7e1e669",
-    "strings": "99ba4ded7595e797",
-    "mixture": "55f1e89ac27081da",
+    "lattice": "51076ab1dbb53b65",
+    "patterns": "47d7f56d136deb06",
+    "strings": "58d543635c4f54f4",
+    "mixture": "6a033a867be032b2",
     "structure": "bd19fc05db43752b",
 }
 OTHERS = [name for name in GENERATORS if name != "uniform"]
@@ -178,6 +178,26 @@ def test_structure_is_twin_thin_turned_and_in_whole_units_now_and_then(name):
     assert (width > 0.9999).all()
     assert height.min() < 0.3
     assert (height > 0.7).mean() > 0.1
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize(("n", "count"), [(100, 200), (200, 100), (500, 60), (1000, 60)])
+def test_places_grow_with_the_cities(name, n, count):
+    """Whole units become finer until they hold cities apart: doubled places are the exception."""
+    places = np.array([len(np.unique(cities, axis=0)) for cities in _made(name, n, count)]) / n
+    assert places.min() > 0.78
+    assert (places > 0.95).mean() > 0.75
+    assert places.min() < 0.95
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_units_are_seen_in_a_third(name):
+    """Coordinates are multiples of 1 / units, for units as coarse as 50 and as fine as it takes."""
+    coarse = []
+    for cities in _made(name, 100, 200):
+        units = [k for k in range(50, 1000) if abs(cities * k - np.rint(cities * k)).max() < k * 2**-20]
+        coarse.append(bool(units))
+    assert 0.1 < np.mean(coarse) < 0.4
 
 
 def test_lattices_lie_in_four_directions_and_have_holes():

@@ -61,6 +61,14 @@ def test_same_shape_as_the_evaluation_sets(distribution: str) -> None:
     assert figures(ours) == pytest.approx(figures(theirs), rel=0.04)
 
 
+@pytest.mark.parametrize("n", [100, 1000])
+def test_places_grow_with_the_cities(n: int) -> None:
+    made = instances(SEED, 60, n, "structure")
+    places = torch.tensor([len(cities.unique(dim=0)) for cities in made]) / n
+    assert places.min() > 0.78
+    assert (places > 0.95).double().mean() > 0.75
+
+
 def test_unknown_distribution() -> None:
     with pytest.raises(InputError, match="uniform, clustered"):
         instances(SEED, 1, 5, "moon")

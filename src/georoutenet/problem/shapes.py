@@ -273,19 +273,41 @@ def _one_of(draw: Numbers, kinds: tuple[Any, ...]) -> Any:
     return chosen
 
 
+def _places(draw: Numbers, whole: Any) -> Any:
+    """How many different places the cities have, ``(batch, 1)``; coordinates are whole numbers, of which
+    across + √2 up takes a value once."""
+    keys = whole[..., 0] + math.sqrt(2) * whole[..., 1]
+    keys = draw.pick(keys, draw.order(keys))
+    return 1 + draw.xp.sum(1.0 * (keys[:, 1:] != keys[:, :-1]), 1)[:, None]
+
+
+MOST_HALVINGS = 8
+
+
+def _in_units(draw: Numbers, cities: Any, units: Any) -> Any:
+    """Coordinates in so many whole units to a side, or in halves, quarters, ... of them, until at least 19 of
+    20 places are left: maps of many cities, and of cities in knots, are drawn in finer units."""
+    xp = draw.xp
+    least = 0.95 * _places(draw, xp.floor(cities * 2**20 + 0.5))
+    for _ in range(MOST_HALVINGS):
+        is_coarse = _places(draw, xp.floor(cities * units[..., None] + 0.5)) < least
+        units = xp.where(is_coarse, 2 * units, units)
+    return xp.floor(cities * units[..., None] + 0.5) / units[..., None]
+
+
 def _placed(draw: Numbers, cities: Any) -> Any:
-    """What may happen to any map. A third is squeezed, up to five times. In a third up to a third of the
+    """What may happen to any map. A third is squeezed, up to five times. In a third up to a sixth of the
     cities are others again: the same places, or up to a hundredth beside them. Half are turned by any angle.
-    A third has coordinates in whole units, 50 to 5,000 to a side."""
+    A third has coordinates in whole units, 50 to 5,000 to a side or as many as its cities take."""
     xp, n = draw.xp, cities.shape[1]
     thin = _often(draw, 1 / 3, _between(draw, 0.2, 1), 1.0)
     filled = _filling(draw, cities) * xp.stack((1 + 0 * thin, thin), -1)
     beside = _often(draw, 0.5, _between(draw, 1e-4, 1e-2), 0.0)[..., None] * _gaussian(draw, n)
-    again = draw(n) < _often(draw, 1 / 3, draw(1) / 3, 0.0)
+    again = draw(n) < _often(draw, 1 / 3, draw(1) / 6, 0.0)
     filled = xp.where(again[..., None], draw.pick(filled, xp.floor(n * draw(n))) + beside, filled)
     filled = _filling(draw, _turned(draw, filled, _often(draw, 0.5, 2 * math.pi * draw(1), 0.0)))
-    units = xp.floor(_between(draw, 50, 5000))[..., None]
-    return xp.where(draw(1)[..., None] < 1 / 3, xp.floor(filled * units + 0.5) / units, filled)
+    whole = _in_units(draw, filled, xp.floor(_between(draw, 50, 5000)))
+    return xp.where(draw(1)[..., None] < 1 / 3, whole, filled)
 
 
 KINDS: dict[str, Shape] = {
