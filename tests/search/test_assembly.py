@@ -76,7 +76,7 @@ def test_cycles_take_every_edge_that_one_tour_has_once_and_alternate() -> None:
     for a, b, seed in pairs():
         n = len(a)
         links, _ = entered([a, b])
-        room, bits = assembly.make_room(n), np.array([seed + 1], dtype=np.uint64)
+        room, bits = assembly.make_room(n, 9), np.array([seed + 1], dtype=np.uint64)
         cycles = find_cycles(links, 0, 1, room, bits)
         of_a, of_b = Counter[frozenset[int]](), Counter[frozenset[int]]()
         for k in range(cycles):
@@ -95,7 +95,7 @@ def test_rings_are_those_that_a_walk_finds() -> None:
     for a, b, seed in pairs():
         n = len(a)
         links, _ = entered([a, b])
-        room, bits = assembly.make_room(n), np.array([seed + 1], dtype=np.uint64)
+        room, bits = assembly.make_room(n, 9), np.array([seed + 1], dtype=np.uint64)
         cycles = find_cycles(links, 0, 1, room, bits)
         room.tour[:] = a
         room.position[a] = np.arange(n)
@@ -150,7 +150,7 @@ def test_tours_stay_tours_of_the_lengths_kept(n: int, kind: str) -> None:
     state = make_search(rule_given, x, y, neighbors, tours[0], 0)
     links, tally = entered(tours)
     lengths = np.array([length_of(state, rule_given, tour.astype(np.int32)) for tour in tours])
-    room, before = assembly.make_room(n), lengths.copy()
+    room, before = assembly.make_room(n, 9), lengths.copy()
     for generation in range(12):
         old = lengths.sum()
         gain = cross_all(rule_given, x, y, neighbors, links, lengths, tally, room, random)
@@ -183,7 +183,7 @@ def test_counts_are_exact_where_there_is_room_for_them() -> None:
     links, tally = entered(tours)
     state = make_search(code, x, y, neighbors, first, 0)
     lengths = np.array([length_of(state, code, tour.astype(np.int32)) for tour in tours])
-    assert cross_all(code, x, y, neighbors, links, lengths, tally, assembly.make_room(80), random) > 0
+    assert cross_all(code, x, y, neighbors, links, lengths, tally, assembly.make_room(80, 6), random) > 0
     counted = sum((edges_of(followed(links, k)) for k in range(6)), Counter[frozenset[int]]())
     told = Counter(
         {frozenset((c, int(end))): int(times) for c in range(80) for end, times in tally[c] if times}

@@ -46,7 +46,7 @@ Room = namedtuple(
         "log",  # (CHANGES, 3) int32: changed links: city, slot, what was there
         "edges",  # (CHANGES, 3) int32: edges removed (0) and added (1)
         "links",  # (CHANGES, 3) int32: the changed links of the best child: city, slot, what is there
-        "told",  # (MOST_TOLD, 3) int32: edges removed and added of all children taken in a generation
+        "told",  # (CHANGES * pairs, 3) int32: edges removed and added of all children of a generation
         "held",  # (4,) int64: how much of these four is in use
     ],
 )
@@ -54,12 +54,11 @@ ENDS = 12
 """Other ends of a city's edges that are counted."""
 CHANGES = 4096
 """Links that a child may change; larger AB-cycles are left out."""
-MOST_TOLD = 65_536
-"""Changed edges of a generation, at most."""
 LOGGED, EDGES, LINKS, TOLD = range(4)  # in ``held``
 
 
-def make_room(n: int) -> Room:
+def make_room(n: int, pairs: int) -> Room:
+    """For crossing so many pairs of tours of n cities in a generation."""
     whole = lambda *shape: np.zeros(shape, dtype=np.int32)  # noqa: E731
     return Room(
         only=whole(n, 4),
@@ -81,7 +80,7 @@ def make_room(n: int) -> Room:
         log=whole(CHANGES, 3),
         edges=whole(CHANGES, 3),
         links=whole(CHANGES, 3),
-        told=whole(MOST_TOLD, 3),
+        told=whole(CHANGES * pairs, 3),
         held=np.zeros(4, dtype=np.int64),
     )
 
@@ -325,16 +324,15 @@ def _entropy(count, tours):
 
 
 @njit(**INNER, forceinline=True)
-def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
+def cross(rule, x, y, neighbors, links, a, b, tours, tally, children, room, random):
     """Give tour ``a`` the child of tours ``a`` and ``b`` that loses the least variety for its gain.
 
-    ``links (N + 1, n, 2)`` are the neighbors of each city on each of N tours, ``tally`` how many tours have
-    an edge, at most ``children`` are made. Returns the gain, 0 where no child is shorter. What changes in
-    the tally is appended to ``room.told``, and a child that finds no place there is not taken.
+    ``links (..., n, 2)`` are the neighbors of each city on each tour, ``tally`` how many of ``tours`` have an
+    edge, at most ``children`` are made. Returns the gain, 0 where no child is shorter. What changes in
+    the tally is appended to ``room.told``.
     """
     log, edges, told, held = room.log, room.edges, room.told, room.held
     cycle, begin, order = room.cycle, room.begin, room.order
-    tours = len(links) - 1
     cycles = _find_cycles(links, a, b, room, random)
     if cycles == 0:
         return 0.0
@@ -375,7 +373,7 @@ def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
                 count = _count(tally, edges[k, 0], edges[k, 1])
                 lost += _entropy(count, tours) - _entropy(count + 2 * edges[k, 2] - 1, tours)
             worth = gain / max(lost, 1e-9)
-            if worth > best and begun + held[EDGES] <= len(told):
+            if worth > best:
                 best, best_gain = worth, gain
                 kept, held[LINKS] = begun + held[EDGES], held[LOGGED]
                 for k in range(held[EDGES]):
@@ -396,13 +394,13 @@ def cross(rule, x, y, neighbors, links, a, b, tally, children, room, random):
 def cross_pairs(rule, x, y, neighbors, links, lengths, tally, order, first, last, children, room, random):
     """Cross tour ``order[k]`` with ``order[k + 1]`` for k in first..last-1; returns the sum of gains.
 
-    ``order (N + 1,)`` ends with N, a copy of the tour that it begins with. So no pair needs what another
-    changes, and pairs may be crossed side by side. ``random (N, 1)`` is each pair's own.
+    The last of ``order`` is a copy, in ``links``, of what the tour after the others was before this
+    generation: so nobody reads what another thread changes. ``random (N, 1)`` is each pair's own.
     """
     total = 0.0
     for k in range(first, last):
         a, b = np.int64(order[k]), np.int64(order[k + 1])
-        gain = cross(rule, x, y, neighbors, links, a, b, tally, children, room, random[k])
+        gain = cross(rule, x, y, neighbors, links, a, b, len(lengths), tally, children, room, random[k])
         lengths[a] -= gain
         total += gain
     return total
@@ -420,7 +418,7 @@ def count_told(tally, room):
 
 @njit(**PLAIN)
 def link(tour, links, k, tally):
-    """Enter tour ``k`` of a population; the lists of links have one place more than there are tours."""
+    """Enter tour ``k`` of a population."""
     n = len(tour)
     for place in range(n):
         city, after = tour[place], tour[place + 1 if place + 1 < n else 0]

@@ -180,23 +180,26 @@ def cross(
     from georoutenet.search import assembly
 
     n, count = len(state.tour), len(tours)
-    links, tally = np.empty((count + 1, n, 2), dtype=np.int32), assembly.make_tally(n)
+    links, tally = np.empty((count + workers, n, 2), dtype=np.int32), assembly.make_tally(n)
     lengths = np.empty(count)
     for k, tour in enumerate(tours):
         lengths[k] = length_of(state, rule, tour)
         assembly.link(tour, links, k, tally)
         if not goes_on():
             return tours[int(lengths[: k + 1].argmin())]
-    random, rooms = np.random.default_rng(seed), [assembly.make_room(n) for _ in range(workers)]
     gains, shares = [0.0] * workers, np.linspace(0, count, workers + 1).astype(int)
+    rooms = [assembly.make_room(n, int(pairs)) for pairs in np.diff(shares)]
+    random = np.random.default_rng(seed)
 
     def work(worker: int, halted: Callable[[], bool]) -> None:
-        first, last, pairs = shares[worker], shares[worker + 1], 1
+        mine = slice(shares[worker], shares[worker + 1])
+        order_of_mine, bits_of_mine = np.append(order[mine], count + worker).astype(np.int32), bits[mine]
+        first, last, pairs = 0, len(bits_of_mine), 1
         while first < last and not halted():
             began, until = time.perf_counter(), min(first + pairs, last)
             gains[worker] += assembly.cross_pairs(
-                rule, state.x, state.y, state.neighbors, links, lengths, tally, order, first, until, CHILDREN,
-                rooms[worker], bits,
+                rule, state.x, state.y, state.neighbors, links, lengths, tally, order_of_mine, first, until,
+                CHILDREN, rooms[worker], bits_of_mine,
             )  # fmt: skip
             pairs, first = next_slice(until - first, time.perf_counter() - began), until
 
@@ -204,9 +207,10 @@ def cross(
     best, idle, found = lengths.min(), 0, tours[int(lengths.argmin())].copy()
     better(found)
     while idle < IDLE and goes_on():
-        order = np.append(random.permutation(count), count).astype(np.int32)
+        order = random.permutation(count)
         bits = random.integers(1, 2**63, (count, 1), dtype=np.uint64)
-        links[count] = links[order[0]]
+        for worker in range(workers):  # the tour after its last one, as it is before others change it
+            links[count + worker] = links[order[shares[worker + 1] % count]]
         gains[:] = [0.0] * workers
         in_threads(jobs, goes_on)
         for room in rooms:
