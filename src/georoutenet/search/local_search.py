@@ -9,8 +9,7 @@ Kicks alone end in a trap that no single one leads out of. Two ways lead out. A 
 there are cities begins with a kick for every fiftieth of them all over the best tour; at its end those
 parts of its tour that are shorter are taken into the best tour, each for itself (``crossover.py``), and the
 next one begins. That is best where there are few cities or little time. Otherwise a *population* of tours,
-each shortened from a random order, is crossed until nothing is gained (``population.py``), and then the
-next one.
+each shortened on its own, is crossed until nothing is gained (``population.py``), and then the next one.
 
 Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``),
 with a walk in each window.
@@ -228,10 +227,8 @@ class _Run:
             compiled = compiled_seconds()
             compile_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
             self.begin += compiled_seconds() - compiled
-            before, better = (
-                length_of(state, rule, best_tour(state)),
-                lambda tour: self._join(state, tour, rule),
-            )
+            before = length_of(state, rule, best_tour(state))
+            better = functools.partial(self._join, state, rule)
             if self.agreed:  # for its own opinion; small ones first
                 found = population.breed([seed, turn], [], better, SIZES[: (turn + 1) // 2])
             else:
@@ -317,7 +314,7 @@ class _Run:
             walker.gain = kernels.run(walker.state, rule, 0, 0)[0]
         self.record(meet(walkers, rule) / self.scale, 0, -1)
 
-    def _join(self, state: Any, found: NDArray[np.int32], rule: Any) -> None:
+    def _join(self, state: Any, rule: Any, found: NDArray[np.int32]) -> None:
         """Take a tour, or its better parts, as the best one."""
         from georoutenet.search import kernels
 

@@ -1,7 +1,7 @@
 """Tours that were shortened apart from one another, and crossed until nothing is left to gain.
 
-Each tour of a population begins as a random order of the cities and is shortened by the local search and a
-few kicks. Edge assembly crossover (``assembly.py``) then brings the best parts of all together. Where time is
+Each tour of a population begins as strips at a random angle and is shortened by the local search and a few
+kicks. Edge assembly crossover (``assembly.py``) then brings the best parts of all together. Where time is
 short fewer tours are made; where there is plenty, one population follows another, with the shortest tours of
 those before among its own.
 """
@@ -20,7 +20,7 @@ from georoutenet.search.side_by_side import in_threads
 from georoutenet.search.state import MANY, best_tour, make_search, next_slice
 
 SIZES = 16, 45, 120, 250
-"""Tours of a population when they are crossed for the first time, again, and for the last time."""
+"""How many tours a population has each time that they are crossed."""
 KICKS = 0.1
 """Of each tour, for each city."""
 CHILDREN = 30
