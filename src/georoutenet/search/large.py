@@ -10,9 +10,9 @@ threads two stretches that lie apart in the tour, so that all places where it pa
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from georoutenet.jit import njit
 from georoutenet.search import windows
-from georoutenet.search.side_by_side import WAIT
+from georoutenet.search.side_by_side import in_threads
 from georoutenet.search.state import MANY, best_tour, make_search, next_slice
 from georoutenet.search.windows import Cities, Window
 
@@ -145,7 +145,6 @@ class Sweeper:
         """How many it may still make."""
         self.gain, self.done, self.idle = 0.0, 0, 0
         self.found: list[tuple[Window, Cities]] = []
-        self.error: BaseException | None = None
 
     def sweep(self, whole: Whole, rule: Any, places: int, per_city: int, seed: list[int], look: Look) -> None:
         """Search every window of one tiling, with ``per_city`` kicks; without kicks also the whole."""
@@ -231,12 +230,6 @@ class Sweeper:
             fixed = (rule[0] & (FREE - 1), window.bound)
             self.sweep(inner, fixed, window.bound, per_city, [*seed, k], look)
 
-    def sweep_in_thread(self, halt: threading.Event, given: Share) -> None:
-        try:
-            self.sweep_stretches(*given, lambda: 0.0 if halt.is_set() else math.inf)
-        except BaseException as error:
-            self.error = error
-
 
 def shares(
     tour: Cities, places: int, workers: int, *, pairs: bool, random: np.random.Generator
@@ -287,29 +280,15 @@ def play_sweep(
     look: Look,
 ) -> None:
     """A sweep by one thread for each sweeper, the first in this one, which alone asks ``look``."""
-    halt = threading.Event()
     own: list[Share] = [(whole, rule, part, per_city, [*seed, k]) for k, part in enumerate(stretches)]
-    threads = [
-        threading.Thread(target=sweeper.sweep_in_thread, args=(halt, own[k]), daemon=True)
-        for k, sweeper in enumerate(sweepers)
-        if k
-    ]
+
+    def work(k: int, halted: Callable[[], bool]) -> None:
+        sweepers[k].sweep_stretches(*own[k], look if k == 0 else lambda: 0.0 if halted() else math.inf)
+
     try:
-        for thread in threads:
-            thread.start()
-        sweepers[0].sweep_stretches(*own[0], look)
-        while any(thread.is_alive() for thread in threads) and look() > 0:
-            for thread in threads:
-                thread.join(WAIT)
+        in_threads([functools.partial(work, k) for k in range(len(sweepers))], lambda: look() > 0)
     finally:
-        halt.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
         join_up(whole, [found for sweeper in sweepers for found in sweeper.found])
-    for sweeper in sweepers:
-        if sweeper.error is not None:
-            raise sweeper.error
 
 
 def join_up(whole: Whole, found: list[tuple[Window, Cities]]) -> None:
