@@ -352,14 +352,20 @@ def cross(rule, x, y, neighbors, links, a, b, tours, tally, children, room, rand
         length = np.int64(begin[order[child] + 1]) - first
         if 2 * length + 8 > CHANGES:
             continue
-        held[LOGGED] = held[EDGES] = 0
         gain = 0.0
         for k in range(0, length, 2):
             c0 = np.int64(cycle[first + k])
             c1 = np.int64(cycle[first + k + 1])
             c2 = np.int64(cycle[first + (k + 2 if k + 2 < length else 0)])
-            back = np.int64(cycle[first + (k - 1 if k > 0 else length - 1)])
             gain += distance(rule, x, y, c0, c1) - distance(rule, x, y, c1, c2)
+        if gain <= TOLERANCE:
+            continue
+        held[LOGGED] = held[EDGES] = 0
+        for k in range(0, length, 2):
+            c0 = np.int64(cycle[first + k])
+            c1 = np.int64(cycle[first + k + 1])
+            c2 = np.int64(cycle[first + (k + 2 if k + 2 < length else 0)])
+            back = np.int64(cycle[first + (k - 1 if k > 0 else length - 1)])
             _note(room, c0, c1, 0)
             _note(room, c1, c2, 1)
             _relink(links, a, room, c0, c1, back)

@@ -12,7 +12,7 @@ next one begins. That is best where there are few cities or little time. Otherwi
 each shortened on its own, is crossed until nothing is gained (``population.py``), and then the next one.
 
 Tours of more than ``WHOLE`` cities are searched window by window, by one thread or several (``large.py``),
-with a walk in each window.
+with a small population in each window, or a walk where time is short.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from georoutenet.search.neighbors import (
     power_of_two_scale,
 )
 from georoutenet.search.path import Ends
-from georoutenet.search.population import SIZES, Population, length_of
-from georoutenet.search.state import MANY, best_tour, go_to, make_search, next_slice
+from georoutenet.search.population import SIZES, Population, length_of, take
+from georoutenet.search.state import MANY, best_tour, make_search, next_slice
 from georoutenet.stop import Budget, MaxTime, Progress, Stop
 
 SLACK = 0.1
@@ -187,13 +187,14 @@ class _Run:
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
+        from georoutenet.search.large import has_time_to_cross, in_tour_order, least_alpha, search_large
 
         code, x, y, self.scale = kernel_coordinates(self.instance)
         lists, far = neighbors, 0
         if lists is None:
             lists = candidate_neighbors(self.instance)
+            goes_on = lambda: self.budget().seconds > 0  # noqa: E731
             if self.instance.n <= WHOLE:
-                goes_on = lambda: self.budget().seconds > 0  # noqa: E731
                 more, left = delaunay_edges(self.instance), self.budget().seconds
                 ascent = prepare(code, x, y, lists, self.given, more=more, seconds=left, goes_on=goes_on)
                 far = FAR if len(ascent.groups) else 0
@@ -204,12 +205,12 @@ class _Run:
                 if self.tight_bound:
                     ascent.tighten(self.budget().seconds, goes_on)
                     self.lower_bound = ascent.bound(self.instance, self.scale)
+            elif has_time_to_cross(self.budget(), self.instance.n, self.workers):
+                lists = least_alpha(self.instance, code, x, y, lists, self.given, goes_on)
         flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
         places = len(x) - special  # the cities at the ends of a path are in no window
         if self.instance.n > WHOLE:
-            from georoutenet.search.large import in_tour_order, search_large
-
             self.whole, self.order = in_tour_order(x, y, lists, tour, places)
             self._tell()
             return search_large(self, self.whole, rule, places, seed)
@@ -224,9 +225,7 @@ class _Run:
         for turn in itertools.count(1):
             if self.ended or not self._may_kick():
                 break
-            compiled = compiled_seconds()
-            compile_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
-            self.begin += compiled_seconds() - compiled
+            self.load_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
             before = length_of(state, rule, best_tour(state))
             better = functools.partial(self._join, state, rule)
             if self.agreed:  # for its own opinion; small ones first
@@ -316,17 +315,14 @@ class _Run:
 
     def _join(self, state: Any, rule: Any, found: NDArray[np.int32]) -> None:
         """Take a tour, or its better parts, as the best one."""
-        from georoutenet.search import kernels
-
-        best = best_tour(state).copy()
-        before = length_of(state, rule, best)
-        gain = kernels.merge(rule, state.x, state.y, best, found.copy(), state.edges, state.room)
-        saved = before - length_of(state, rule, found)
-        if saved > gain:
-            best, gain = found, saved
-        if gain > kernels.TOLERANCE:
-            go_to(state, best)
+        if (gain := take(state, rule, found)) > 0:
             self.record(gain / self.scale, 0, -1)
+
+    def load_crossing(self, *, path: bool, matrix: bool) -> None:
+        """Compiling it, once on a machine, counts for no limit."""
+        before = compiled_seconds()
+        compile_crossing(path=path, matrix=matrix)
+        self.begin += compiled_seconds() - before
 
     def _may_kick(self) -> bool:
         left = self.budget()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.search.side_by_side import in_threads
-from georoutenet.search.state import MANY, best_tour, make_search, next_slice
+from georoutenet.search.state import MANY, best_tour, go_to, make_search, next_slice
 
 SIZES = 16, 45, 120, 250
 """How many tours a population has each time that they are crossed."""
@@ -246,6 +246,22 @@ def shorten(
         kicks, kicked[worker] = kicks - count, kicked[worker] + count
         count = next_slice(count, time.perf_counter() - began)
     return True
+
+
+def take(state: Any, rule: Any, found: Tours) -> float:
+    """Make a tour, or the best one with its better parts, the best; by how much that is shorter, or 0."""
+    from georoutenet.search import kernels
+
+    best = best_tour(state).copy()
+    before = length_of(state, rule, best)
+    gain = float(kernels.merge(rule, state.x, state.y, best, found.copy(), state.edges, state.room))
+    saved = before - length_of(state, rule, found)
+    if saved > gain:
+        best, gain = found, saved
+    if gain <= kernels.TOLERANCE:
+        return 0.0
+    go_to(state, best)
+    return gain
 
 
 def length_of(state: Any, rule: Any, tour: Tours) -> float:
