@@ -19,7 +19,7 @@ from georoutenet.evaluate.packed import write_packed
 from georoutenet.evaluate.results import Results
 from georoutenet.evaluate.settings import settings_of
 from georoutenet.io.packaged import PACKAGED
-from georoutenet.policy.weights import digest, list_digest, load_policy, read_card, save_weights
+from georoutenet.policy.weights import digest, load_policy, read_card, save_weights
 from research.pack import read_folder
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -97,7 +97,6 @@ def package(options: argparse.Namespace) -> None:
     from_training = {key: card[key] for key in kept if key in card}
     policy = load_policy(options.weights)
     save_weights(target, policy, {**texts, **totals, **from_training, "metrics": metrics(results)})
-    list_digest(target)
 
     changes = {
         "weights": options.name,

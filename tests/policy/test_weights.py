@@ -20,14 +20,8 @@ from georoutenet.io import packaged
 from georoutenet.io.packaged import find_weights, packaged_weights
 from georoutenet.model.config import LIMITS, PolicyConfig
 from georoutenet.policy import Policy, weights
-from georoutenet.policy.weights import (
-    list_digest,
-    load_policy,
-    read_card,
-    save_weights,
-)
+from georoutenet.policy.weights import load_policy, read_card, save_weights
 
-ROOT = Path(__file__).parents[2]
 CONFIG = PolicyConfig(hidden=8, heads=2, layers=2)
 
 
@@ -218,37 +212,39 @@ def test_every_flipped_bit_is_found(saved: tuple[Policy, Path]) -> None:
 
 def test_the_digest_is_that_of_the_file(saved: tuple[Policy, Path]) -> None:
     """Anybody can check it: the SHA-256 of the file with the digest's digits as zeros."""
-    whole = saved[1].read_bytes()
-    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
-    stored = header["__metadata__"]["sha256"]
-    assert hashlib.sha256(whole.replace(stored.encode(), b"0" * 64)).hexdigest() == stored
+    for path in (saved[1], *packaged_weights().values()):
+        whole = path.read_bytes()
+        header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+        stored = header["__metadata__"]["sha256"]
+        assert hashlib.sha256(whole.replace(stored.encode(), b"0" * 64)).hexdigest() == stored
 
 
-def test_packaged_files_have_their_digests_beside_them() -> None:
-    """They were written before weights had digests of their own."""
-    folder = ROOT / "src" / "georoutenet" / "weights"
-    files = sorted(folder.glob("*.safetensors"))
-    listed = json.loads((folder / weights.DIGESTS).read_text())
-    assert listed == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+@pytest.mark.parametrize("name", packaged_weights())
+def test_a_damaged_copy_of_packaged_weights_is_refused(tmp_path: Path, name: str) -> None:
+    """In any folder, whichever bit it is: of the header's length, of the header or of the tensors."""
+    path = tmp_path / "copy.safetensors"
+    shutil.copy(packaged_weights()[name], path)
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    chance = random.Random(0)
+    early = [*chance.sample(range(64), 4), *chance.sample(range(64, 8 * header), 20)]
+    late = [8 * header, *chance.sample(range(8 * header, 8 * len(whole)), 12), 8 * len(whole) - 1]
+    named = r"copy\.safetensors"
+    clear = rf"{named} is damaged .*: its digest is not that of its contents; .* again"
 
+    def put(at: int, byte: int) -> None:
+        with open(path, "r+b") as file:
+            file.seek(at)
+            file.write(bytes([byte]))
 
-def test_damaged_packaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single flipped bit of a file without a digest of its own."""
-    for name in ("georoutenet-50.safetensors", weights.DIGESTS):
-        shutil.copy(packaged.PACKAGED / name, tmp_path)
-    monkeypatch.setattr(packaged, "PACKAGED", tmp_path)
-    load_policy("georoutenet-50")
-    path = tmp_path / "georoutenet-50.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1000] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"damaged.*sha256\.json"):
-        load_policy("georoutenet-50")
-    list_digest(path)
-    load_policy("georoutenet-50")
-    (tmp_path / weights.DIGESTS).write_text("{")
-    with pytest.raises(InputError, match=r"sha256\.json cannot be read"):
-        load_policy("georoutenet-50")
+    for position in early + late:
+        at, bit = divmod(position, 8)
+        put(at, whole[at] ^ 1 << bit)
+        with pytest.raises(InputError, match=clear if position in late else named):
+            load_policy(path)
+        put(at, whole[at])
+    assert path.read_bytes() == whole
+    load_policy(path)
 
 
 TRUNCATING = """

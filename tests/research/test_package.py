@@ -13,9 +13,10 @@ import torch
 
 from georoutenet.evaluate.packed import Packed
 from georoutenet.evaluate.results import Results, Row, write_results
+from georoutenet.io.packaged import packaged_weights
 from georoutenet.model.config import PolicyConfig
 from georoutenet.policy.policy import Policy
-from georoutenet.policy.weights import load_policy, read_card, save_weights
+from georoutenet.policy.weights import digest, load_policy, read_card, save_weights
 from research import package as module
 
 CARD = {
@@ -90,6 +91,12 @@ def test_card_and_results_belong_to_the_packaged_file(
         "1000",
     )
     assert sha256(trained) in header["note"]
+
+
+@pytest.mark.parametrize("name", packaged_weights())
+def test_results_are_those_of_the_packaged_weights(name: str) -> None:
+    packed = Packed(module.RESULTS / f"{name}.npz")
+    assert {packed.header(cell)["sha256"] for cell in packed.names} == {digest(name)}
 
 
 def test_stages_add_up(

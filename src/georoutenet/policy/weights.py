@@ -2,8 +2,7 @@
 
 Nothing is ever unpickled. A file is read, not mapped, and nothing is allocated for it before its header was
 compared with the model that its configuration describes. The digest is the SHA-256 of the whole file with
-the digest's own 64 digits as zeros; files of 0.1 have none, and those that come with the project are listed
-in a ``sha256.json`` beside them.
+the digest's own 64 digits as zeros; files of 0.1 have none, so damage to their numbers is not noticed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from georoutenet.unbroken import unbroken
 
 FORMAT = "georoutenet-weights"
 VERSION = 1
-DIGESTS = "sha256.json"
 
 KEYS = {"format", "version", "config", "card", "sha256"}
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # per number, of the dtypes that weights may have
@@ -66,13 +64,6 @@ def digest(name_or_path: str | Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def list_digest(path: Path) -> None:
-    """Write the digest of a file that comes with the project into the ``sha256.json`` beside it."""
-    listed = _listed(path.parent) | {path.name: digest(path)}
-    with atomic_write(path.parent / DIGESTS) as file:
-        file.write(json.dumps(listed, indent=2, sort_keys=True) + "\n")
 
 
 def read_card(name_or_path: str | Path) -> tuple[PolicyConfig, dict[str, Any]]:
@@ -117,7 +108,10 @@ def _read(path: Path) -> tuple[Policy, dict[str, Any], bytes]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(data) < size:
         raise _damaged(path, "it became shorter while it was read")
-    _check_digests(path, data, stored)
+    if stored is not None:
+        blank = data.replace(_entry(stored), _entry(UNKNOWN), 1)
+        if hashlib.sha256(blank).hexdigest() != stored:
+            raise _damaged(path, "its digest is not that of its contents; train, copy or install it again")
     return policy, card, data
 
 
@@ -174,29 +168,6 @@ def _compare(path: Path, table: dict[str, Any], expected: dict[str, Tensor]) -> 
             raise InputError(f"{other} {name} has shape {given} instead of {tuple(tensor.shape)}")
         total += BYTES[dtype] * math.prod(tensor.shape)
     return total
-
-
-def _check_digests(path: Path, data: bytes, stored: str | None) -> None:
-    """Compare with the digest in the file and with the one listed beside it, where there are such."""
-    if stored is not None:
-        blank = data.replace(_entry(stored), _entry(UNKNOWN), 1)
-        if hashlib.sha256(blank).hexdigest() != stored:
-            raise _damaged(path, "its digest is not that of its contents; train, copy or download it again")
-    listed = _listed(path.parent).get(path.name)
-    if listed is not None and hashlib.sha256(data).hexdigest() != listed:
-        raise _damaged(path, f"its SHA-256 is not the one in {path.parent / DIGESTS}; install it again")
-
-
-def _listed(folder: Path) -> dict[str, Any]:
-    """Digests by file name from a folder's ``sha256.json``, if it has one."""
-    path = folder / DIGESTS
-    try:
-        listed = parse_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, InputError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-    return listed if isinstance(listed, dict) else {}
 
 
 def _entry(digits: str) -> bytes:
