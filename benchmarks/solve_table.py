@@ -105,13 +105,19 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of all limits, for a trial")
     parser.add_argument("--fresh", type=int, default=95_000, help="first seed of uniform instances, less n")
     parser.add_argument("--rows", nargs="*", help="only these, such as 'uniform 1000'")
+    parser.add_argument("--solvers", nargs="*", choices=list(SOLVERS), help="only these")
     parser.add_argument("--out", type=Path, default=rows_of.RESULTS)
     options = parser.parse_args()
     until = time.monotonic() + options.limit
     points = uniform(1, 400, 1)[0]
     for instance in Instance(points), Instance(100 * points, rule=DistanceRule.GEO):  # compiled code
         ours(instance, 0.5, 0)
-    work = [run for run in runs(options.scale, options.fresh) if not options.rows or run.row in options.rows]
+    work = [
+        run
+        for run in runs(options.scale, options.fresh)
+        if (not options.rows or run.row in options.rows)
+        and (not options.solvers or run.solver in options.solvers)
+    ]
     # The longest first; then the shortest, so that none of them is left out; those in between fill the cores.
     work.sort(key=lambda run: (run.seconds < 30 * options.scale, run.seconds, -run.instance.n))
     print(f"{sum(run.seconds for run in work):.0f} s in {len(work)} runs", flush=True)
