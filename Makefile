@@ -16,6 +16,9 @@ endif
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
 
+# The tests start many processes: what Python compiled of the sources is kept for them, whatever the environment says.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
