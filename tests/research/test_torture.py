@@ -25,7 +25,7 @@ COUNTS = {
     "requests": 1000,
     "batches": 40,
     "gpu": 16,
-    "gpu_sizes": 6,
+    "gpu_sizes": 4,
     "bulk": 30,
     "bulk_folders": 12,
     "training": 1,

@@ -54,15 +54,16 @@ from georoutenet.unbroken import _behind, is_behind
 
 cities = np.random.default_rng(0).random((200, 2))
 
-def call(seconds):
-    return grn.solve(cities, max_seconds=seconds).method
+def call(seconds, kicks=10**9):
+    return grn.solve(cities, stop=grn.AnyOf(grn.MaxTime(seconds), grn.MaxIterations(kicks))).method
 
 if __name__ == "__main__":
     assert call(0.3) == "space-filling curve"
     assert is_behind()  # so that the second call need not load it
     if sys.argv[1] == "fork":
         with multiprocessing.get_context("fork").Pool(1) as pool:
-            assert pool.map_async(call, [5.0]).get(timeout=100) == ["greedy edge"]
+            job = pool.apply_async(call, [5.0, 10])
+            assert job.get(timeout=100) == "greedy edge"
     if sys.argv[1] == "again":
         _behind[0].join()
         result = grn.solve(cities, max_seconds=0.3)
