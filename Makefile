@@ -16,6 +16,11 @@ endif
 demo: $(STAMP)
 	$(BIN)/georoutenet demo
 
+# The tests start many processes: what Python compiled of the sources is kept for them, whatever the environment says.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
+# As many tests as cores run at a time: each has one thread for PyTorch.
+test: export OMP_NUM_THREADS ?= 1
+
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,10 @@ from georoutenet.problem.instance import Instance
 from georoutenet.problem.shapes import KINDS
 from georoutenet.train.curve import Curve, plot_curves, read_curve
 from research import bulk_picture, gpu_picture
+from research.report.efficiency import Measurement
 from research.report.figures import figure_names, make_figure
 from research.report.shrink import shrink
-from research.report.tables import make_cells, read_folder
+from research.report.tables import Cell, make_cells, read_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -121,10 +123,16 @@ def worst(name: str) -> Callable[[Path], None]:
     return draw
 
 
+@cache
+def kept_results() -> tuple[list[Cell], list[Measurement]]:
+    """What the pictures of the results are drawn from; reading it takes seconds."""
+    found = read_folder(RESULTS)
+    return make_cells(found.complete), found.measurements
+
+
 def results(name: str) -> Callable[[Path], None]:
     def draw(path: Path) -> None:
-        found = read_folder(RESULTS)
-        save(make_figure(name, make_cells(found.complete), found.measurements), path)
+        save(make_figure(name, *kept_results()), path)
 
     return draw
 
@@ -235,8 +243,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 
 def all_pictures() -> dict[str, Callable[[Path], None]]:
     """By the name of the file without ``.png``; those of the results are what there is to draw."""
-    found = read_folder(RESULTS)
-    names = figure_names(make_cells(found.complete), found.measurements)
+    names = figure_names(*kept_results())
     return {**PICTURES, **{name: results(name) for name in names}}
 
 

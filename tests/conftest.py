@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,9 @@ import pytest
 from hypothesis import settings
 
 import georoutenet  # noqa: F401  (before torch, so that its threads do not spin: the tests share the cores)
+
+# Imports and collecting leave nothing to free. `pytest_collection_finish` has it looked for again.
+gc.disable()
 
 # A background job of a shell ignores Ctrl-C, and so would its children; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,6 +83,12 @@ _running: set[str] = set()
 """Tests that began and have not ended: at the end of a run, those that a time limit's Ctrl-C broke off."""
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: nobody need look through them for garbage again and again."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_runtest_logstart(nodeid: str) -> None:
     _running.add(nodeid)
 
@@ -100,6 +110,7 @@ def gpu_run(selected: str, device: str, reports: Mapping[str, Sequence[object]])
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep a record of the last run of the tests on a GPU; in the process that collects the results."""
+    gc.unfreeze()
     if not session.config.getoption("--record-gpu-run") or hasattr(session.config, "workerinput"):
         return
     import torch

@@ -190,7 +190,7 @@ assert second.method.startswith(sys.argv[3]), second.method
         ("numba.core.typeconv.rules", "auto", "greedy edge"),
         ("georoutenet.search.kernels", "auto", "greedy edge"),
         ("torch.ao.nn", "network", "georoutenet"),
-        ("torch.utils._sympy.functions", "network", "georoutenet"),
+        pytest.param("torch.utils._sympy.functions", "network", "georoutenet", marks=pytest.mark.slow),
     ],
 )
 def test_ctrl_c_while_the_first_call_imports(moment: str, first: str, method: str) -> None:

@@ -75,7 +75,7 @@ def test_processes_take_no_code_from_the_current_folder(tmp_path: Path) -> None:
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_processes_share_the_limits_and_end_with_the_best_tours(number: signal.Signals) -> None:
     limits = (
         "--no-warm-up",

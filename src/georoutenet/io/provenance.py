@@ -7,6 +7,7 @@ import platform
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -23,8 +24,12 @@ def device_name(device: torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
+@cache
 def commit() -> str:
-    """The commit of the checkout this package runs from, with ``+`` where files differ; else empty."""
+    """The commit of the checkout this package runs from, with ``+`` where files differ; else empty.
+
+    As it is at the first call: what is checked out or edited later is not what runs.
+    """
     folder = Path(__file__).resolve().parent.parent
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
 

@@ -42,13 +42,15 @@ alignas(16) inline char emulated_shared[1 << 18];
 struct Meeting {  // of a number of threads
   unsigned size, arrived = 0, number = 0;
 };
-struct Fiber {
-  ucontext_t context;  // where it begins
+struct Fiber {  // outlives a block and a launch: to begin one asks the kernel for memory and signals
+  char* stack = nullptr;
   jmp_buf place;  // where it stands
-  bool has_begun, is_done;
+  const Meeting* meeting;  // that it waits for, or none
+  unsigned number;  // of that meeting: until it is another
+  bool is_done;
 };
 struct Emulator {
-  std::vector<Fiber> threads;
+  Fiber threads[1024];
   jmp_buf scheduler;
   std::vector<Meeting> warps, groups;  // of a group, four warps
   Meeting block;
@@ -69,29 +71,41 @@ inline void meet(Meeting& meeting) {
     meeting.arrived = 0, meeting.number++;
     return;
   }
-  while (meeting.number == number) give_way();
+  Fiber& fiber = emulator.threads[emulator.now];
+  fiber.meeting = &meeting, fiber.number = number;
+  give_way();
+  fiber.meeting = nullptr;
 }
 inline void meet_warp() { meet(emulator.warps[threadIdx.x / 32]); }
 inline void __syncthreads() { meet(emulator.block); }
 inline void __syncwarp() { meet_warp(); }
 
 inline void run_thread() {
-  threadIdx.x = emulator.now;
-  emulator.kernel();
-  emulator.threads[emulator.now].is_done = true;
-  _longjmp(emulator.scheduler, 1);
+  for (;;) {
+    threadIdx.x = emulator.now;
+    emulator.kernel();
+    emulator.threads[emulator.now].is_done = true;
+    give_way();
+  }
+}
+inline void begin(Fiber& fiber) {
+  constexpr size_t STACK = 1 << 17;
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack = new char[STACK];
+  context.uc_stack.ss_size = STACK;
+  context.uc_link = nullptr;
+  makecontext(&context, run_thread, 0);
+  setcontext(&context);
 }
 inline void forget_exchanges();
 inline void forget_copies();
 inline void forget_products();
 inline void launch(int blocks, int threads, std::function<void()> kernel) {
-  constexpr size_t STACK = 1 << 17;
-  std::vector<char> stacks(STACK * threads);
   gridDim.x = blocks, blockDim.x = threads;
   for (int b = 0; b < blocks; b++) {
     blockIdx.x = b;
     emulator.kernel = kernel;
-    emulator.threads.assign(threads, Fiber());
     emulator.warps.assign(threads / 32, Meeting{32});
     emulator.groups.assign(threads / 128, Meeting{128});
     emulator.block = Meeting{(unsigned)threads};
@@ -99,25 +113,18 @@ inline void launch(int blocks, int threads, std::function<void()> kernel) {
     forget_exchanges();
     forget_copies();
     forget_products();
-    for (int t = 0; t < threads; t++) {
-      ucontext_t& context = emulator.threads[t].context;
-      getcontext(&context);
-      context.uc_stack.ss_sp = stacks.data() + STACK * t;
-      context.uc_stack.ss_size = STACK;
-      context.uc_link = nullptr;
-      makecontext(&context, run_thread, 0);
-    }
+    for (int t = 0; t < threads; t++) emulator.threads[t].is_done = false, emulator.threads[t].meeting = nullptr;
     for (int left = threads; left;) {
       left = 0;
       for (int t = 0; t < threads; t++) {
         Fiber& fiber = emulator.threads[t];
         if (fiber.is_done) continue;
         left++;
+        if (fiber.meeting && fiber.meeting->number == fiber.number) continue;
         emulator.now = t, threadIdx.x = t;
         if (_setjmp(emulator.scheduler)) continue;
-        if (fiber.has_begun) _longjmp(fiber.place, 1);
-        fiber.has_begun = true;
-        setcontext(&fiber.context);
+        if (fiber.stack) _longjmp(fiber.place, 1);
+        begin(fiber);
       }
     }
   }
@@ -373,9 +380,13 @@ struct Product {
   bool is_transposed, is_left_transposed;
   unsigned group;
 };
+struct Result {
+  float* at;
+  float four[4];
+};
 struct Flight {  // of a thread
   std::vector<Product> products;
-  std::vector<std::pair<float*, float>> results;  // until they are there
+  std::vector<Result> results;  // until they are there
   unsigned group = 0;
   bool is_open = false;  // registers may be used
 };
@@ -391,13 +402,12 @@ inline void fail(const char* what) {
 inline void start_product(Product product) {
   Flight& flight = flights[threadIdx.x];
   if (!flight.is_open) fail("a product without before_products");
-  for (float* four : product.c)
-    for (int k = 0; k < 4; k++) {
-      bool is_known = false;
-      for (auto& [place, value] : flight.results) is_known |= place == four + k;
-      if (!is_known) flight.results.push_back({four + k, four[k]});
-      four[k] = NAN;
-    }
+  for (float* four : product.c) {
+    bool is_known = false;
+    for (Result& result : flight.results) is_known |= result.at == four;
+    if (!is_known) flight.results.push_back({four, {four[0], four[1], four[2], four[3]}});
+    for (int k = 0; k < 4; k++) four[k] = NAN;
+  }
   product.group = flight.group;
   flight.products.push_back(product);
 }
@@ -436,9 +446,10 @@ inline float number_at(Operand b, int k, int n, bool is_transposed) {
   size_t start = (b & 0x3fff) << 4, along_k = (b >> 16 & 0x3fff) << 4, along_n = (b >> 32 & 0x3fff) << 4;
   size_t at = start + k / 8 * along_k + n / 8 * along_n;
   at += is_transposed ? k % 8 * 16 + n % 8 * 2 : n % 8 * 16 + k % 8 * 2;
-  if (memcmp(published + at, emulated_shared + at, 2)) fail("a product reads what was not published, or is gone");
-  unsigned short bits;
+  unsigned short bits, there;
   memcpy(&bits, published + at, 2);
+  memcpy(&there, emulated_shared + at, 2);
+  if (bits != there) fail("a product reads what was not published, or is gone");
   return half_of(bits, 0);
 }
 template <int PENDING = 0>
@@ -460,30 +471,31 @@ inline void wait_for_products() {
       for (int k = 0; k < 16; k++)
         a[r][k] = product.a[0] ? half_of(operands[warp + 4 * g + k % 8 / 2][r + 2 * (k / 8)], k % 2)
                                : number_at(product.left, k, warp % 128 / 2 + g + 8 * r, product.is_left_transposed);
-    for (size_t q = 0; q < product.c.size(); q++)
+    for (size_t q = 0; q < product.c.size(); q++) {
+      auto result = flight.results.begin();
+      while (result->at != product.c[q]) result++;
       for (int h = 0; h < 2; h++) {
         float b[16];
         for (int k = 0; k < 16; k++) b[k] = number_at(product.b, k, 8 * q + 2 * t + h, product.is_transposed);
         for (int r = 0; r < 2; r++) {
-          float* place = product.c[q] + 2 * r + h;
-          auto result = flight.results.begin();
-          while (result->first != place) result++;
-          if (!product.add) result->second = 0;
-          for (int k = 0; k < 16; k++) result->second += a[r][k] * b[k];
+          float sum = product.add ? result->four[2 * r + h] : 0;
+          for (int k = 0; k < 16; k++) sum += a[r][k] * b[k];
+          result->four[2 * r + h] = sum;
         }
       }
+    }
     meet_warp();
   }
   flight.products = left;
-  std::vector<std::pair<float*, float>> later;
-  for (auto& result : flight.results) {
+  std::vector<Result> later;
+  for (Result& result : flight.results) {
     bool in_flight = false;
     for (Product& product : left)
-      for (float* four : product.c) in_flight |= four <= result.first && result.first < four + 4;
+      for (float* four : product.c) in_flight |= four == result.at;
     if (in_flight)
       later.push_back(result);
     else
-      *result.first = result.second;
+      memcpy(result.at, result.four, sizeof result.four);
   }
   flight.results = later;
   meet_group();

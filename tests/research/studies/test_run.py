@@ -21,6 +21,7 @@ from georoutenet.evaluate.evaluation import evaluate
 from georoutenet.evaluate.packed import Packed
 from georoutenet.evaluate.settings import Settings
 from georoutenet.policy.weights import load_policy, save_weights
+from georoutenet.train import validation
 from georoutenet.train.trainer import Trainer
 from research.studies import home, session
 from research.studies.__main__ import main
@@ -59,8 +60,10 @@ NAMES = ("tiny-full", "tiny-no-edge-bias", "tiny-nar4tsp")
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, and frozen statistics of a few instances: they took most of the time of a tiny run."""
     torch.set_num_threads(1)
+    monkeypatch.setattr(validation, "STATISTICS_BATCH", 8)
 
 
 @pytest.fixture
@@ -216,7 +219,8 @@ def test_other_sources_train_in_a_process_of_their_own(
     (tmp_path / "older").mkdir()
     (tmp_path / "older" / "georoutenet").symlink_to(package)
     path = tmp_path / "tiny.toml"
-    path.write_text(f'sources = "{tmp_path}/older"\n' + TINY.replace("steps = 24", "steps = 4"))
+    short = TINY.replace("steps = 24", "steps = 4").replace("together = 2", "together = 3")
+    path.write_text(f'sources = "{tmp_path}/older"\n{short}')
     run(path, tmp_path / "work", tmp_path / "out")
     said = capfd.readouterr().err
     assert f"package in {tmp_path}/older/georoutenet" in said
