@@ -12,6 +12,8 @@ import pytest
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import greedy_edge, improve, local_search, population
+from georoutenet.search.neighbors import nearest_neighbors
+from georoutenet.search.state import make_search
 from georoutenet.stop import Budget, MaxIterations, NoImprovement, Progress
 
 ENDS: list[dict[str, Any]] = [{}, {"closed": False}, {"start": 3, "end": 5}, {"start": 7, "closed": False}]
@@ -190,3 +192,21 @@ def test_a_limit_that_leaves_no_time_for_crossing_is_spent_on_walks(crossings: l
     assert made._affordable(population.LEAST) == population.LEAST
     made.crossing = 0.1
     assert made._affordable(100) == 29
+
+
+def test_better_parts_of_a_tour_are_taken_or_all_of_it() -> None:
+    instance = instance_of(60)
+    short = improve(instance, np.arange(60), stop=MaxIterations(2_000)).tour.astype(np.int32)
+    one, two = short.copy(), short.copy()
+    one[40:44] = one[40:44][::-1]
+    two[5:9], two[40:44] = two[5:9][::-1], two[40:44][::-1]
+    length = {
+        name: tour_length(instance, tour) for name, tour in (("short", short), ("one", one), ("two", two))
+    }
+    assert length["short"] < length["one"] < length["two"]
+    x, y = np.ascontiguousarray(instance.coordinates.T)
+    state = make_search(0, x, y, nearest_neighbors(instance.coordinates, 8), two, 0)
+    for found, name, before in ((one, "one", "two"), (two, "one", "one"), (short, "short", "one")):
+        assert population.take(state, 0, found) == pytest.approx(length[before] - length[name], abs=1e-12)
+        assert tour_length(instance, state.tour) == pytest.approx(length[name])
+        np.testing.assert_array_equal(state.tour[state.position], np.arange(60))
