@@ -10,7 +10,8 @@ import pytest
 from georoutenet.problem.instance import Instance
 from georoutenet.problem.tour import is_permutation, tour_length
 from georoutenet.search import greedy_edge, improve, large, local_search, windows
-from georoutenet.search.neighbors import candidate_neighbors, nearest_neighbors
+from georoutenet.search.distances import EUCLIDEAN, GEO
+from georoutenet.search.neighbors import nearest_neighbors
 from georoutenet.search.path import Ends
 from georoutenet.stop import AnyOf, Budget, MaxIterations, MaxTime, NoImprovement, Progress
 
@@ -154,43 +155,21 @@ def test_an_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch, small_w
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kicks", "workers", "crosses"),
+    ("seconds", "kicks", "code", "workers", "crosses"),
     [
-        (math.inf, math.inf, 1, True),
-        (12.0, math.inf, 1, True),
-        (11.0, math.inf, 1, False),
-        (6.0, math.inf, 2, True),
-        (math.inf, 160_000, 3, True),
-        (math.inf, 159_999, 3, False),
+        (math.inf, math.inf, EUCLIDEAN, 1, True),
+        (16.1, math.inf, EUCLIDEAN, 1, True),
+        (15.9, math.inf, EUCLIDEAN, 1, False),
+        (8.1, math.inf, EUCLIDEAN, 2, True),
+        (60.0, math.inf, GEO, 1, False),
+        (math.inf, 160_000, EUCLIDEAN, 3, True),
+        (math.inf, 159_999, EUCLIDEAN, 3, False),
     ],
 )
 def test_tours_are_crossed_where_a_whole_sweep_has_time(
-    seconds: float, kicks: float, workers: int, crosses: bool
+    seconds: float, kicks: float, code: int, workers: int, crosses: bool
 ) -> None:
-    assert large.has_time_to_cross(Budget(seconds, kicks), 100_000, workers) is crosses
-
-
-def test_candidates_of_least_alpha_hold_the_edges_of_a_short_tour() -> None:
-    instance = Instance(np.random.default_rng(8).random((400, 2)))
-    start = greedy_edge(instance.coordinates)
-    x, y = np.ascontiguousarray(instance.coordinates.T)
-    near = candidate_neighbors(instance)
-    lists = large.least_alpha(instance, 0, x, y, near, start, lambda: True)
-    assert lists.shape == (400, 6)
-    assert not (lists == np.arange(400)[:, None]).any()
-    lengths = np.hypot(x[lists] - x[:, None], y[lists] - y[:, None])
-    assert (np.diff(lengths, axis=1) >= 0).all()
-    tour = improve(instance, start, stop=MaxIterations(40_000)).tour
-    after = np.roll(tour, -1)
-    held = (lists[tour] == after[:, None]).any(axis=1).mean()
-    assert held > 0.985 > (near[tour, :6] == after[:, None]).any(axis=1).mean()
-
-
-def test_candidates_stay_where_time_is_over_before_an_ascent_ends() -> None:
-    instance = Instance(np.random.default_rng(8).random((200, 2)))
-    x, y = np.ascontiguousarray(instance.coordinates.T)
-    near = candidate_neighbors(instance)
-    assert large.least_alpha(instance, 0, x, y, near, np.arange(200), lambda: False) is near
+    assert large.can_cross(Budget(seconds, kicks), code, 100_000, workers) is crosses
 
 
 def test_crossing_windows_beats_walking_them(monkeypatch: pytest.MonkeyPatch, small_windows: None) -> None:
@@ -199,7 +178,7 @@ def test_crossing_windows_beats_walking_them(monkeypatch: pytest.MonkeyPatch, sm
     instance = Instance(np.random.default_rng(9).random((1_500, 2)))
     start = greedy_edge(instance.coordinates)
     crossed = improve(instance, start, stop=MaxIterations(9_000))
-    monkeypatch.setattr(large, "has_time_to_cross", lambda *given: False)
+    monkeypatch.setattr(large, "can_cross", lambda *given: False)
     walked = improve(instance, start, stop=MaxIterations(9_000))
     assert crossed.iterations == walked.iterations == 9_000
     assert crossed.length < 0.999 * walked.length

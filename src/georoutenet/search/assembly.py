@@ -54,6 +54,10 @@ ENDS = 12
 """Other ends of a city's edges that are counted."""
 CHANGES = 4096
 """Links that a child may change; larger AB-cycles are left out."""
+HOPELESS = 0.3
+"""By how many mean edges an AB-cycle may make the tour longer before its rings are joined, which shortens it
+now and then; others are left out. 5,000 cities, 32 tours: 0.45 ms a city and 0.036 % instead of 0.57 and
+0.041 without; 0.35 ms with 0, but fnl4461 ends at 0.012 instead of 0.003 % after 10 s."""
 LOGGED, EDGES, LINKS, TOLD = range(4)  # in ``held``
 
 
@@ -352,13 +356,15 @@ def cross(rule, x, y, neighbors, links, a, b, tours, tally, children, room, rand
         length = np.int64(begin[order[child] + 1]) - first
         if 2 * length + 8 > CHANGES:
             continue
-        gain = 0.0
+        gain = removed = 0.0
         for k in range(0, length, 2):
             c0 = np.int64(cycle[first + k])
             c1 = np.int64(cycle[first + k + 1])
             c2 = np.int64(cycle[first + (k + 2 if k + 2 < length else 0)])
-            gain += distance(rule, x, y, c0, c1) - distance(rule, x, y, c1, c2)
-        if gain <= TOLERANCE:
+            edge = distance(rule, x, y, c0, c1)
+            removed += edge
+            gain += edge - distance(rule, x, y, c1, c2)
+        if gain <= -HOPELESS * removed / (length // 2):
             continue
         held[LOGGED] = held[EDGES] = 0
         for k in range(0, length, 2):

@@ -24,11 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from georoutenet.jit import njit
-from georoutenet.problem.instance import Instance
-from georoutenet.problem.tour import Tour
-from georoutenet.search import windows
-from georoutenet.search.ascent import WIDTH, Ascent, Floats
-from georoutenet.search.neighbors import delaunay_edges
+from georoutenet.search import distances, windows
+from georoutenet.search.distances import FREE
 from georoutenet.search.population import KICKS as BRED
 from georoutenet.search.population import Population, take
 from georoutenet.search.side_by_side import in_threads
@@ -42,15 +39,12 @@ KICKS = 1
 """Kicks per city where windows are walked."""
 TOURS, CROSSED = 16, 2_000
 """How many tours of a window are made and crossed, and about how many cities it has then. Two instances of
-20,000 cities, 12 s of CPU time, above the expected optimum: 0.36 % with these, 0.38 with 20 tours and 1,500
-cities, 0.40 with 16 and 5,000, 0.42 with 12 and 5,000, 0.37 with 1,000 cities; 0.55 where windows are walked.
-After 30 s 0.34, and 0.34 as well where the later sweeps make 24, 32 and 45 tours."""
-SECONDS = 7e-6
-"""What making and crossing a tour takes for each city: a fixed estimate. Where a sweep of that kind has no
-time for all cities, windows are walked."""
-ASCENT = 50
-"""Iterations of the ascent whose least alpha are the candidates, where tours are crossed. Nearest cities and
-those of each quadrant instead: 0.41 %."""
+20,000 cities, 12 s of CPU time, candidates of least alpha, above the expected optimum: 0.36 % with these,
+0.38 with 20 tours and 1,500 cities, 0.40 with 16 and 5,000, 0.42 with 12 and 5,000, 0.37 with 1,000 cities;
+0.55 where windows are walked. After 30 s 0.34, also where later sweeps make 24, 32 and 45 tours."""
+SECONDS, SECONDS_ON_EARTH = 1e-5, {distances.GREAT_CIRCLE: 1.5e-5, distances.GEO: 4.5e-5}
+"""What making and crossing a tour takes for each city: fixed estimates, so a busy machine does not change the
+result. Where a sweep that crosses has no time for all cities, windows are walked."""
 SLACK = 0.2
 """By how many mean edges a kick and its repair may make a window's tour longer, on average; what is shorter
 in the end is taken part by part. 20,000 cities, two instances, above the expected optimum after 20 kicks per
@@ -79,9 +73,8 @@ def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> N
         if left.seconds <= 0 or (sweep and left.iterations <= 0):
             break
         task = WALK if sweep else DESCEND
-        if sweep % 2 and has_time_to_cross(left, places, workers):
+        if sweep % 2 and can_cross(left, rule[0] & (FREE - 1), places, workers):
             task = CROSS
-            run.load_crossing(path=True, matrix=False)
         sweepers = [Sweeper(left.iterations, run.mean_edge()) for _ in range(workers)]
         tally = Tally(run, sweepers)
         try:
@@ -92,7 +85,7 @@ def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> N
                     for k, sweeper in enumerate(sweepers):
                         sweeper.kicks = (int(left.iterations) + k) // workers
                 random = np.random.default_rng(own)
-                stretches = shares(whole.tour, places, workers, pairs=sweep % 2 == 1, random=random)
+                stretches = shares(whole.tour, places, workers, pairs=sweep // 2 % 2 == 1, random=random)
                 play_sweep(whole, rule, stretches, sweepers, task, own, tally.look)
                 if sweep == 0:
                     sweepers[0].descend(whole, rule, meetings(whole, stretches), seed, tally.look)
@@ -100,32 +93,10 @@ def search_large(run: Any, whole: Whole, rule: Any, places: int, seed: int) -> N
             tally.close()
 
 
-def has_time_to_cross(left: Budget, places: int, workers: int) -> bool:
-    """Whether a sweep over so many cities can make and cross tours in all windows."""
-    seconds = SECONDS * TOURS * places / workers
+def can_cross(left: Budget, code: int, places: int, workers: int) -> bool:
+    """Whether time and kicks suffice for a sweep over so many cities that crosses tours in all windows."""
+    seconds = TOURS * SECONDS_ON_EARTH.get(code, SECONDS) * places / workers
     return left.seconds >= seconds and left.iterations >= TOURS * BRED * places
-
-
-def least_alpha(
-    instance: Instance,
-    code: int,
-    x: Floats,
-    y: Floats,
-    lists: Cities,
-    tour: Tour,
-    goes_on: Callable[[], bool],
-) -> Cities:
-    """The candidates of least alpha of every city, or ``lists`` where time is over before."""
-    order = tour.astype(np.int32)  # cities near one another are near in memory too
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    more = place[delaunay_edges(instance)].astype(np.int64)
-    ascent = Ascent(code, x[order], y[order], place[lists[order]], np.arange(len(order)), more)
-    if not ascent.run(0, ASCENT, ASCENT, goes_on):
-        return lists
-    found = np.empty((len(order), WIDTH), dtype=np.int32)
-    found[order] = order[ascent.neighbors(WIDTH)]
-    return found
 
 
 class Tally:
@@ -193,7 +164,7 @@ Share = tuple[Whole, Any, list[Cities], int, list[int]]
 
 
 class Sweeper:
-    """What one thread does in a sweep; the run of its populations."""
+    """What one thread does in a sweep; for its populations it is the ``run``: workers, budget and record."""
 
     workers = 1
 
@@ -217,9 +188,7 @@ class Sweeper:
         self.idle = kicks - 1 - last if last >= 0 else self.idle + kicks
 
     def sweep(self, whole: Whole, rule: Any, places: int, task: int, seed: list[int], look: Look) -> None:
-        """Do this in every window of one tiling; to a local optimum then also the whole."""
-        from georoutenet.search.distances import FREE
-
+        """Do ``task`` in every window of one tiling; ``DESCEND`` takes the whole tour to a local optimum then."""
         self.look = look
         size = CROSSED if task == CROSS else windows.window_size(places)
         random = np.random.default_rng(seed)
@@ -236,7 +205,8 @@ class Sweeper:
             part = make_search(fixed, whole.x[own], whole.y[own], window.neighbors, window.tour, [*seed, k])
             try:
                 if task == CROSS:
-                    self._cross(part, fixed, [*seed, k])
+                    if not self._cross(part, fixed, [*seed, k]):
+                        return
                 else:
                     self._search(part, fixed, KICKS * len(own) if task == WALK else 0, look)
             finally:
@@ -279,19 +249,18 @@ class Sweeper:
             kicks = next_slice(count, time.perf_counter() - began, left)
         self.gain += kernels.run(part, rule, 0, 0)[0]  # parts of the walk
 
-    def _cross(self, part: Any, rule: Any, seed: list[int]) -> None:
-        """A population of the window's tours, crossed with the present one."""
-        from georoutenet.search import kernels
-        from georoutenet.search.local_search import MARGIN
-        from georoutenet.search.local_search import SLACK as SLACK_OF_TOURS
+    def _cross(self, part: Any, rule: Any, seed: list[int]) -> bool:
+        """A population of the window's tours, crossed with the present one; False where there is no time."""
+        from georoutenet.search import kernels, local_search
 
-        part.excess[kernels.SLACK] = SLACK_OF_TOURS * self.edge
-        part.excess[kernels.MARGIN] = MARGIN * self.edge
+        part.excess[kernels.SLACK] = local_search.SLACK * self.edge
+        part.excess[kernels.MARGIN] = local_search.MARGIN * self.edge
         population = Population(self, part, rule)
         found = population.breed(seed, [part.tour.copy()], lambda tour: None, (TOURS,))
         if found is not None and (gain := take(part, rule, found)) > 0:
             self.gain += gain
             self.idle = 0
+        return found is not None
 
     def sweep_stretches(
         self,
@@ -303,8 +272,6 @@ class Sweeper:
         look: Look,
     ) -> None:
         """The same in some of the tour's stretches alone, as ``found``: ``whole`` stays as it is."""
-        from georoutenet.search.distances import FREE
-
         for k, cities in enumerate(stretches):
             number = np.full(len(whole.tour), -1, dtype=np.int32)
             window = windows.cut_out(whole, cities, number)

@@ -187,14 +187,13 @@ class _Run:
 
     def search(self, neighbors: NDArray[np.int32] | None, seed: int) -> None:
         from georoutenet.search import kernels
-        from georoutenet.search.large import has_time_to_cross, in_tour_order, least_alpha, search_large
 
         code, x, y, self.scale = kernel_coordinates(self.instance)
         lists, far = neighbors, 0
         if lists is None:
             lists = candidate_neighbors(self.instance)
-            goes_on = lambda: self.budget().seconds > 0  # noqa: E731
             if self.instance.n <= WHOLE:
+                goes_on = lambda: self.budget().seconds > 0  # noqa: E731
                 more, left = delaunay_edges(self.instance), self.budget().seconds
                 ascent = prepare(code, x, y, lists, self.given, more=more, seconds=left, goes_on=goes_on)
                 far = FAR if len(ascent.groups) else 0
@@ -205,12 +204,12 @@ class _Run:
                 if self.tight_bound:
                     ascent.tighten(self.budget().seconds, goes_on)
                     self.lower_bound = ascent.bound(self.instance, self.scale)
-            elif has_time_to_cross(self.budget(), self.instance.n, self.workers):
-                lists = least_alpha(self.instance, code, x, y, lists, self.given, goes_on)
         flag, special, x, y, lists, tour = self.ends.as_cycle(x, y, lists, self.given)
         rule: Any = (code + flag, len(x) - special if special == 2 else len(x)) if special else code
         places = len(x) - special  # the cities at the ends of a path are in no window
         if self.instance.n > WHOLE:
+            from georoutenet.search.large import in_tour_order, search_large
+
             self.whole, self.order = in_tour_order(x, y, lists, tour, places)
             self._tell()
             return search_large(self, self.whole, rule, places, seed)
@@ -225,7 +224,9 @@ class _Run:
         for turn in itertools.count(1):
             if self.ended or not self._may_kick():
                 break
-            self.load_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
+            compiled = compiled_seconds()
+            compile_crossing(path=self.ends.is_path, matrix=x.ndim == 2)
+            self.begin += compiled_seconds() - compiled
             before = length_of(state, rule, best_tour(state))
             better = functools.partial(self._join, state, rule)
             if self.agreed:  # for its own opinion; small ones first
@@ -317,12 +318,6 @@ class _Run:
         """Take a tour, or its better parts, as the best one."""
         if (gain := take(state, rule, found)) > 0:
             self.record(gain / self.scale, 0, -1)
-
-    def load_crossing(self, *, path: bool, matrix: bool) -> None:
-        """Compiling it, once on a machine, counts for no limit."""
-        before = compiled_seconds()
-        compile_crossing(path=path, matrix=matrix)
-        self.begin += compiled_seconds() - before
 
     def _may_kick(self) -> bool:
         left = self.budget()
@@ -419,7 +414,7 @@ def _checked_neighbors(neighbors: ArrayLike, instance: Instance) -> NDArray[np.i
 
 def kind_of(instance: Instance) -> dict[str, bool]:
     """What ``compile_kernels`` has to know of an instance."""
-    crossed = BREED <= instance.n <= WHOLE
+    crossed = instance.n >= BREED
     return {"large": instance.n > WHOLE, "matrix": uses_table(instance), "crossed": crossed}
 
 
@@ -439,19 +434,22 @@ def compile_kernels(
         prepare(distances.EUCLIDEAN, x, y, neighbors, np.arange(8)).neighbors(3)
     kernels.run(make_search(rule, x, y, neighbors, np.arange(8), 0), rule, 0, 8)
     if crossed:
-        compile_crossing(path=path, matrix=matrix)
+        compile_crossing(path=path or large, matrix=matrix)
 
 
 @functools.cache
 def compile_crossing(*, path: bool, matrix: bool) -> None:
     """The same for the crossing of tours."""
-    from georoutenet.search import kernels
+    from georoutenet.search import assembly, kernels
     from georoutenet.search.population import cross
 
     x, y, neighbors, rule = _tiny(path, matrix)
     state = make_search(rule, x, y, neighbors, np.arange(8), 0)
     watch_compiler()
     cross(state, rule, [state.tour, np.roll(state.tour, 1)], [0], lambda: True)
+    assembly.unlink(
+        np.stack([np.roll(state.tour, 1), np.roll(state.tour, -1)], axis=1)[None], 0, state.best.copy()
+    )
     kernels.merge(rule, x, y, state.best, state.tour.copy(), state.edges, state.room)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from georoutenet.clock import now
+from georoutenet.clock import now, watch_compiler
 from georoutenet.problem.instance import DistanceRule, Instance
 from georoutenet.problem.tour import Tour, tour_length
 from georoutenet.search.neighbors import MANY, candidates_of_many, spatial_points
@@ -53,6 +53,7 @@ def first_tour(instance: Instance, workers: int, left: Left, load: float) -> tup
     """
     n, lists, began = instance.n, None, now()
     if MARGIN * (LISTS / workers + GREEDY) * n + load <= left():
+        watch_compiler()
         lists = make_lists(instance, workers, left)
         slow = min(SLOW, max(1.0, (now() - began - load) / (LISTS / workers * n)))
         if lists is not None and MARGIN * GREEDY * slow * n <= left():
