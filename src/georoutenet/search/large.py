@@ -188,7 +188,7 @@ class Sweeper:
         self.idle = kicks - 1 - last if last >= 0 else self.idle + kicks
 
     def sweep(self, whole: Whole, rule: Any, places: int, task: int, seed: list[int], look: Look) -> None:
-        """Do ``task`` in every window of one tiling; ``DESCEND`` ends with all cities of the tour at a time."""
+        """Do ``task`` in every window of one tiling; ``DESCEND`` then searches from all cities at a time."""
         self.look = look
         size = CROSSED if task == CROSS else windows.window_size(places)
         random = np.random.default_rng(seed)
