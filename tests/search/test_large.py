@@ -107,7 +107,7 @@ def test_workers_keep_every_promise(options: dict, workers: int, small_windows: 
     given = Ends(n, **options).arrange(instance, greedy_edge(instance.coordinates))
     given = Ends(n, **options).cut(instance, given)
     before = tour_length(instance, given, closed=closed)
-    stop = AnyOf(MaxIterations(3_000), NoImprovement(10_000))  # three sweeps that cross, then one of walks
+    stop = AnyOf(MaxIterations(3_000), NoImprovement(10_000))  # crossing and walking, twice each
     found = improve(instance, given, stop=stop, seed=2, workers=workers, **options)
     assert is_permutation(found.tour, n)
     assert options.get("start") in (None, found.tour[0])
