@@ -7,7 +7,7 @@ Where time allows, a population of tours of each window is crossed with the wind
 What is found in one window changes how the runs of another are joined outside, so two windows of one tour
 cannot be searched at a time. Stretches of the tour can: a stretch keeps its ends, whatever happens within.
 So can two stretches together, joined by fixed edges, beside a third one that lies between them: no matter how
-it is changed, it leads from one to the other. Each sweep begins at another city; every other one gives most
+it is changed, it leads from one to the other. Each sweep begins at another city; two of four give most
 threads two stretches that lie apart in the tour, so that all places where it passes itself are searched.
 """
 
